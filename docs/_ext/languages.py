@@ -1,0 +1,59 @@
+"""One book in two languages: equal sections have equal names, and each page leads to the other's."""
+
+import os
+
+from docutils import nodes
+from sphinx.util import logging
+
+logger = logging.getLogger(__name__)
+
+# For each tree: what HTML calls its language, how Read the Docs spells it in addresses, its own name.
+LANGUAGES = {
+    "zh": {"hreflang": "zh-CN", "slug": "zh-cn", "name": "中文"},
+    "en": {"hreflang": "en", "slug": "en", "name": "English"},
+}
+
+
+def share_anchors(app, doctree) -> None:
+    """Let a section's explicit anchor be its only id.
+
+    The id that docutils makes from the heading comes first otherwise, and no other language has it.
+    """
+    for section in doctree.findall(nodes.section):
+        named = [doctree.nameids[n] for n in section["names"] if doctree.nametypes.get(n)]
+        if named:
+            section["ids"] = named
+        else:
+            title = section.next_node(nodes.title).astext()
+            logger.warning("the section %r has no (anchor)= above it", title, location=section)
+
+
+def address(page: str, here: str, there: str) -> str:
+    """Where a page stands in another language: in the tree beside this one, or on its own site."""
+    canonical = os.environ.get("READTHEDOCS_CANONICAL_URL")
+    if not canonical:
+        return "../" * (page.count("/") + 1) + f"{there}/{page}"
+    head, found, tail = canonical.rpartition(f"/{LANGUAGES[here]['slug']}/")
+    if not found:
+        raise ValueError(f"no /{LANGUAGES[here]['slug']}/ in READTHEDOCS_CANONICAL_URL={canonical}")
+    return f"{head}/{LANGUAGES[there]['slug']}/{tail}{page}"
+
+
+def link_languages(app, pagename, templatename, context, doctree) -> None:
+    """Give templates the switch, and search engines the alternates."""
+    here = "zh" if app.config.language.startswith("zh") else "en"
+    page = pagename + ".html"
+    alternates = {there: address(page, here, there) for there in LANGUAGES}
+    there = next(language for language in LANGUAGES if language != here)
+    context["translation"] = {"href": alternates[there], **LANGUAGES[there]}
+    links = [(LANGUAGES[language]["hreflang"], href) for language, href in alternates.items()]
+    links.append(("x-default", alternates["en"]))
+    context["metatags"] = context.get("metatags", "") + "".join(
+        f'\n<link rel="alternate" hreflang="{hreflang}" href="{href}">' for hreflang, href in links
+    )
+
+
+def setup(app) -> dict:
+    app.connect("doctree-read", share_anchors, priority=100)  # before the contents are collected
+    app.connect("html-page-context", link_languages)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

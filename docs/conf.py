@@ -1,0 +1,59 @@
+"""Sphinx settings of both languages; `-t zh` or `-t en` says which one is being built."""
+
+import os
+import sys
+from pathlib import Path
+
+import jieba
+
+DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS / "_ext"))
+
+chinese = tags.has("zh")  # noqa: F821 - Sphinx defines tags
+
+# -- extensions ----------------------------------------------------------------------------------
+extensions = ["myst_nb", "languages", "mathml", "pictures", "folded"]
+myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
+myst_heading_anchors = 0  # sections are linked by the anchors that both languages share
+nitpicky = True  # a reference that leads nowhere is a warning, and a warning ends the build
+
+# -- execution -----------------------------------------------------------------------------------
+# docs/build.py has run every page before Sphinx starts and names the cache; here it is only read.
+nb_execution_mode = "cache"
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_show_tb = True
+nb_output_stderr = "warn"  # what JAX warns about is news to the author first
+nb_merge_streams = True
+
+# -- html ----------------------------------------------------------------------------------------
+project = "看见 JAX" if chinese else "See JAX"
+author = "See JAX"
+copyright = "See JAX, Apache-2.0"
+language = "zh_CN" if chinese else "en"
+exclude_patterns = ["**/.ipynb_checkpoints"]
+
+html_theme = "sphinx_book_theme"
+html_title = project
+html_static_path = ["_static"]
+html_css_files = ["book.css"]
+html_js_files = [("languages.js", {"defer": "defer"})]
+templates_path = ["_templates"]
+html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
+html_copy_source = False
+html_show_sourcelink = False
+html_search_language = "zh" if chinese else "en"
+jieba.setLogLevel("WARNING")  # it reports each time how long its dictionary took to load
+html_theme_options = {
+    "article_header_end": ["language.html", "article-header-buttons.html"],
+    "use_download_button": False,
+    "show_toc_level": 2,
+    "search_bar_text": "搜索" if chinese else "Search",
+    "toc_title": "本页内容" if chinese else "On this page",
+    "logo": {"text": project},
+    "footer_content_items": ["copyright.html"],
+}
+nb_code_prompt_show = "展开检查" if chinese else "Show the check"
+nb_code_prompt_hide = "收起检查" if chinese else "Hide the check"
+folded_solution_show = "展开解答" if chinese else "Show the solution"
+folded_solution_hide = "收起解答" if chinese else "Hide the solution"
