@@ -1,0 +1,1 @@
+"""What the pages of See JAX build, and how they show it."""

@@ -1,0 +1,25 @@
+"""Pictures of what JAX really did, for a notebook (HTML) and for a terminal (text).
+
+>>> from seejax import see
+>>> double = see.calls(lambda x: 2 * x)
+>>> float(double(3.0)), float(double(4.0))
+(6.0, 8.0)
+>>> [call.outcome for call in double.calls]
+['compiled', 'cached']
+"""
+
+from seejax.see._picture import ASSETS, STATIC, Picture
+from seejax.see.calls import Call, Calls, calls
+from seejax.see.trace import Equation, Trace, trace
+
+__all__ = [
+    "ASSETS",
+    "STATIC",
+    "Call",
+    "Calls",
+    "Equation",
+    "Picture",
+    "Trace",
+    "calls",
+    "trace",
+]

@@ -1,0 +1,74 @@
+"""The only file that touches what JAX does not document: where an equation comes from.
+
+`JaxprEqn.source_info` has no public counterpart. It is used through its own methods, so nothing is
+imported from `jax._src`; a test fails here first when JAX changes it.
+"""
+
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any
+
+import jax.extend.core as jex_core
+
+
+def frames(eqn: Any) -> list[tuple[CodeType, int]]:
+    """The Python frames that made the equation, outermost first: code and instruction offset."""
+    traceback = eqn.source_info.traceback
+    if traceback is None:
+        return []
+    codes, offsets = traceback.raw_frames()
+    return list(zip(codes, offsets, strict=True))[::-1]
+
+
+def scope(eqn: Any) -> str:
+    """The transformations and named scopes around the equation: `transpose(jvp())`."""
+    return str(eqn.source_info.name_stack)
+
+
+def subjaxprs(eqn: Any) -> Iterator[tuple[str, Any]]:
+    """The programs inside the equation: (parameter name, Jaxpr or ClosedJaxpr)."""
+    for name, value in eqn.params.items():
+        for item in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(item, jex_core.Jaxpr | jex_core.ClosedJaxpr):
+                yield name, item
+
+
+def opened(jaxpr: Any) -> Any:
+    """The Jaxpr of a ClosedJaxpr; newer versions of JAX have one class for both."""
+    return getattr(jaxpr, "jaxpr", jaxpr)
+
+
+def defined_at(jaxpr: Any) -> str:
+    """The file of the Python function that a (sub)jaxpr was traced from, or ""."""
+    debug_info = getattr(opened(jaxpr), "debug_info", None)
+    where = getattr(debug_info, "func_src_info", None) or ""
+    return where.rpartition(" at ")[2].rpartition(":")[0]
+
+
+def tagged(jaxpr: Any, tag: str) -> Any:
+    """A copy in which equation n (depth first) carries the innermost scope `{tag}{n}`.
+
+    XLA keeps the scope of an instruction as its `op_name` through every optimisation, and
+    scopes change no instruction: that is an exact map from equations to optimised HLO.
+    """
+    count = 0
+
+    def copy(value: Any) -> Any:
+        if isinstance(value, tuple | list) and type(value) in (tuple, list):
+            return type(value)(copy(item) for item in value)
+        if not isinstance(value, jex_core.Jaxpr | jex_core.ClosedJaxpr):
+            return value
+        inner = opened(value)
+        if inner is not value:
+            return value.replace(jaxpr=copy(inner))
+        return value.replace(eqns=[tag_one(eqn) for eqn in value.eqns])
+
+    def tag_one(eqn: Any) -> Any:
+        nonlocal count
+        info = eqn.source_info
+        info = info.replace(name_stack=info.name_stack.extend(f"{tag}{count}"))
+        count += 1
+        params = {name: copy(value) for name, value in eqn.params.items()}
+        return eqn.replace(params=params, source_info=info)
+
+    return copy(jaxpr)

@@ -1,0 +1,212 @@
+"""Where in the Python source a program came from: functions, lines, and spans inside a line."""
+
+import ast
+import dataclasses
+import functools
+import inspect
+import io
+import keyword
+import linecache
+import re
+import textwrap
+import tokenize
+from collections.abc import Callable, Iterable
+from types import CodeType
+from typing import Any
+
+Frame = tuple[CodeType, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """A piece of source: lines count from 1, columns are UTF-8 bytes from 0, as Python counts."""
+
+    code: CodeType
+    line: int
+    end_line: int
+    column: int
+    end_column: int
+
+    @property
+    def file(self) -> str:
+        return self.code.co_filename
+
+
+@functools.lru_cache(maxsize=1024)
+def _positions(code: CodeType) -> list[tuple]:
+    return list(code.co_positions())
+
+
+def span(frame: Frame) -> Span:
+    """The expression that a frame was evaluating."""
+    code, offset = frame
+    line, end_line, column, end_column = _positions(code)[offset // 2]
+    line = line or code.co_firstlineno
+    if column is None or end_column is None:  # python -X no_debug_ranges
+        column, end_column = 0, 1 << 30
+    return Span(code, line, end_line or line, column, end_column)
+
+
+def innermost_function(f: Any) -> Any:
+    """The function written by a person under partial, jit, grad, vmap, a method or a callable."""
+    while True:
+        if isinstance(f, functools.partial):
+            f = f.func
+        elif hasattr(f, "__wrapped__"):
+            f = f.__wrapped__
+        elif inspect.ismethod(f):
+            f = f.__func__
+        elif hasattr(f, "__code__"):
+            return f
+        elif not inspect.isclass(f) and hasattr(type(f).__call__, "__code__"):
+            return type(f).__call__
+        else:
+            return f
+
+
+def family(file: str) -> str:
+    """Files that belong together: the cells of one notebook, the lines of one session.
+
+    >>> family("/tmp/ipykernel_7/1.py") == family("/tmp/ipykernel_7/2.py") != family("/a/1.py")
+    True
+    """
+    if re.search(r"[/\\]ipykernel_\d+[/\\]", file):
+        return re.split(r"(?<=[/\\])[^/\\]*$", file)[0]
+    return re.sub(r"\d+|-[0-9a-f]{12}", "", file) if file.startswith("<") else file
+
+
+@dataclasses.dataclass
+class Line:
+    """A line of source as shown: its number in the picture, and where it stands in its file."""
+
+    number: int
+    text: str
+    file: str
+    line: int
+    dedent: int
+
+
+class World:
+    """The source a reader wrote: f's own file, or all cells of its notebook."""
+
+    def __init__(self, f: Callable[..., Any]) -> None:
+        self.function = innermost_function(f)
+        code = getattr(self.function, "__code__", None)
+        self.family = family(code.co_filename) if code else None
+        self.blocks: list[list[Line]] = []
+        self._numbers: dict[tuple[str, int], int] = {}
+
+    def has(self, file: str) -> bool:
+        return self.family is not None and family(file) == self.family
+
+    def frames(self, frames: Iterable[Frame], outside: str) -> list[Frame]:
+        """The frames of this world, outermost first, from below the last frame in `outside`."""
+        kept: list[Frame] = []
+        for frame in frames:
+            if frame[0].co_filename == outside:
+                kept = []
+            elif self.has(frame[0].co_filename):
+                kept.append(frame)
+        return kept
+
+    def show(self, spans: Iterable[Span]) -> None:
+        """Lays out f and then every other function of this world that a span lies in."""
+        if hasattr(self.function, "__code__"):
+            self._add(self.function.__code__)
+        for piece in spans:
+            if (piece.file, piece.line) not in self._numbers:
+                self._add(piece.code, piece)
+
+    def number(self, piece: Span) -> int | None:
+        """The line number in the picture."""
+        return self._numbers.get((piece.file, piece.line))
+
+    def lines(self) -> list[Line]:
+        return [line for block in self.blocks for line in block]
+
+    def _add(self, code: CodeType, piece: Span | None = None) -> None:
+        file = code.co_filename
+        try:
+            if code.co_name == "<module>":
+                raise OSError
+            raw, first = inspect.getsourcelines(code)
+            first = max(first, 1)
+        except (OSError, TypeError):
+            if piece is None:
+                return
+            raw, first = [], piece.line
+        last = max(first + len(raw) - 1, piece.end_line if piece else 0)
+        if len(raw) <= last - first:
+            raw = [linecache.getline(file, n) for n in range(first, last + 1)]
+        if not "".join(raw).strip():
+            return
+        raw = [text.rstrip() for text in raw]
+        dedent = len(raw[0]) - len(raw[0].lstrip())
+        folded = _docstrings(raw)
+        block = []
+        start = len(self.lines()) + 1
+        for i, text in enumerate(raw):
+            if i in folded and folded[i] is None:
+                continue
+            text = folded.get(i) or text
+            if not text.strip() and (not block or not block[-1].text.strip()):
+                continue
+            cut = min(dedent, len(text) - len(text.lstrip()))
+            block.append(Line(start + len(block), text[cut:], file, first + i, cut))
+        for line in block:
+            self._numbers.setdefault((file, line.line), line.number)
+        self.blocks.append(block)
+
+
+def _docstrings(raw: list[str]) -> dict[int, str | None]:
+    """Index of line → one line instead (None: drop), for docstrings of several lines."""
+    folded: dict[int, str | None] = {}
+    try:
+        tree = ast.parse(textwrap.dedent("\n".join(raw)))
+    except SyntaxError:  # a lambda in the middle of a call
+        return folded
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            text = ast.get_docstring(node)
+            if text and (doc := node.body[0]).end_lineno > doc.lineno:
+                first = raw[doc.lineno - 1]
+                indent = first[: len(first) - len(first.lstrip())]
+                summary = text.splitlines()[0]
+                folded[doc.lineno - 1] = f'{indent}"""{summary} …"""'
+                folded.update({i: None for i in range(doc.lineno, doc.end_lineno)})
+    return folded
+
+
+def columns(line: Line, piece: Span) -> tuple[int, int]:
+    """Where in the shown line the span begins and ends, in characters."""
+    original = linecache.getline(line.file, line.line).rstrip("\n")
+    encoded = original.encode()
+
+    def characters(byte: int) -> int:
+        return len(encoded[:byte].decode(errors="ignore")) - line.dedent
+
+    start = characters(piece.column) if line.line == piece.line else 0
+    end = characters(piece.end_column) if line.line == piece.end_line else len(line.text)
+    indent = len(line.text) - len(line.text.lstrip())
+    return max(start, indent), min(end, len(line.text))
+
+
+def tokens(block: list[Line]) -> dict[tuple[int, int], tuple[int, str]]:
+    """(line number, start) → (end, kind) of keywords, strings and comments; empty if unreadable."""
+    found: dict[tuple[int, int], tuple[int, str]] = {}
+    text = "\n".join(line.text for line in block) + "\n"
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            kind = {tokenize.STRING: "s", tokenize.COMMENT: "m"}.get(token.type)
+            if token.type == tokenize.NAME and keyword.iskeyword(token.string):
+                kind = "k"
+            if kind is None:
+                continue
+            (row, start), (end_row, end) = token.start, token.end
+            for r in range(row, end_row + 1):
+                line = block[r - 1]
+                stop = end if r == end_row else len(line.text)
+                found[line.number, start if r == row else 0] = (stop, kind)
+    except (tokenize.TokenError, IndentationError, SyntaxError):
+        return {}
+    return found
