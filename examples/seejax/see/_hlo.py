@@ -30,6 +30,14 @@ class Instruction:
     frame: int
     own: frozenset[int] = frozenset()
 
+    def role(self, called: str) -> str:
+        """What a computation it calls is to it: `body`, `condition`, `branch 0`."""
+        for key in _CALLED:
+            names = re.findall(r"[^\s,{}%]+", self.attributes.get(key, ""))
+            if called in names:
+                return f"branch {names.index(called)}" if len(names) > 1 else key.split("_")[0]
+        return ""
+
 
 @dataclasses.dataclass
 class Computation:
@@ -208,7 +216,9 @@ class Row:
       own: equations it computes; a fusion computes those of all instructions fused in it.
       group: `own` and the equations of everything nested in it.
       parts: (kind, text) pieces of the line; kind is v(ariable), t(ype), o(peration) or "".
-      nested: the rows of what it calls, under a label such as `body`.
+      nested: the rows of what it calls.
+      kernel: name of the kernel it is part of, or "".
+      heading: what it begins: the body or condition of a loop, a branch.
     """
 
     instruction: Instruction
@@ -217,7 +227,7 @@ class Row:
     parts: list[tuple[str, str]]
     nested: list["Row"]
     kernel: str
-    parameter: int | None = None
+    heading: str = ""
 
     @property
     def plumbing(self) -> bool:
@@ -272,7 +282,10 @@ def rows(computations: dict[str, Computation]) -> list[Row]:
             else:
                 shown.add(name)
                 given = operands if i.opcode in ("fusion", "call") else None
-                nested += nest(callee, given, inside if i.opcode not in PLUMBING else "")
+                below = nest(callee, given, inside if i.opcode not in PLUMBING else "")
+                if below and i.opcode in ("while", "conditional"):
+                    below[0].heading = i.role(name)
+                nested += below
         for key, value in i.attributes.items():
             if key not in _CALLED:
                 tail.append(value if key == "kind" else f"{key}={value}")
@@ -286,7 +299,6 @@ def rows(computations: dict[str, Computation]) -> list[Row]:
         parts += [("", f"({text})"), ("t", f", {after}" if after else "")]
         if i.root:
             parts.insert(0, ("t", "ROOT "))
-        number = int(i.operands[0]) if i.opcode == "parameter" else None
-        return Row(i, own, i.own | inner, parts, nested, inside, number)
+        return Row(i, own, i.own | inner, parts, nested, inside)
 
     return nest(entry, None, "")

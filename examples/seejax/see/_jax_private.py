@@ -28,9 +28,13 @@ def scope(eqn: Any) -> str:
 def subjaxprs(eqn: Any) -> Iterator[tuple[str, Any]]:
     """The programs inside the equation: (parameter name, Jaxpr or ClosedJaxpr)."""
     for name, value in eqn.params.items():
-        for item in value if isinstance(value, tuple | list) else (value,):
+        for item in value if _is_container(value) else (value,):
             if isinstance(item, jex_core.Jaxpr | jex_core.ClosedJaxpr):
                 yield name, item
+
+
+def _is_container(value: Any) -> bool:
+    return type(value) in (tuple, list) or (isinstance(value, tuple) and hasattr(value, "_fields"))
 
 
 def opened(jaxpr: Any) -> Any:
@@ -45,8 +49,10 @@ def defined_at(jaxpr: Any) -> str:
     return where.rpartition(" at ")[2].rpartition(":")[0]
 
 
-def tagged(jaxpr: Any, tag: str) -> Any:
-    """A copy in which equation n (depth first) carries the innermost scope `{tag}{n}`.
+def tagged(jaxpr: Any, tag: str) -> tuple[Any, int]:
+    """A copy in which equation n carries the innermost scope `{tag}{n}`, and how many there are.
+
+    Equations count depth first: one, then those of its `subjaxprs`, then the next.
 
     XLA keeps the scope of an instruction as its `op_name` through every optimisation, and
     scopes change no instruction: that is an exact map from equations to optimised HLO.
@@ -54,8 +60,9 @@ def tagged(jaxpr: Any, tag: str) -> Any:
     count = 0
 
     def copy(value: Any) -> Any:
-        if isinstance(value, tuple | list) and type(value) in (tuple, list):
-            return type(value)(copy(item) for item in value)
+        if _is_container(value):
+            items = [copy(item) for item in value]
+            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
         if not isinstance(value, jex_core.Jaxpr | jex_core.ClosedJaxpr):
             return value
         inner = opened(value)
@@ -71,4 +78,4 @@ def tagged(jaxpr: Any, tag: str) -> Any:
         params = {name: copy(value) for name, value in eqn.params.items()}
         return eqn.replace(params=params, source_info=info)
 
-    return copy(jaxpr)
+    return copy(jaxpr), count

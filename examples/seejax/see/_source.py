@@ -92,27 +92,43 @@ class World:
     def __init__(self, f: Callable[..., Any]) -> None:
         self.function = innermost_function(f)
         code = getattr(self.function, "__code__", None)
-        self.family = family(code.co_filename) if code else None
+        self.code: CodeType | None = code
+        self.families = {family(code.co_filename)} if code else set()
         self.blocks: list[list[Line]] = []
         self._numbers: dict[tuple[str, int], int] = {}
 
     def has(self, file: str) -> bool:
-        return self.family is not None and family(file) == self.family
+        return family(file) in self.families
 
-    def frames(self, frames: Iterable[Frame], outside: str) -> list[Frame]:
-        """The frames of this world, outermost first, from below the last frame in `outside`."""
+    def definition(self) -> Span | None:
+        """The line that f begins on, for what no line inside f did."""
+        if self.code is None:
+            return None
+        first = self.code.co_firstlineno
+        return Span(self.code, first, first, 0, 1 << 30)
+
+    def frames(self, frames: Iterable[Frame], outside: str) -> tuple[list[Frame], bool]:
+        """The frames of this world, outermost first, and whether they are sure to lie in f.
+
+        Frames around f, or around the last frame in the file `outside`, belong to its callers.
+        A program that was traced before carries the callers of that time and no such frame.
+        """
         kept: list[Frame] = []
+        sure = False
         for frame in frames:
-            if frame[0].co_filename == outside:
-                kept = []
-            elif self.has(frame[0].co_filename):
+            code = frame[0]
+            if code.co_filename == outside:
+                kept, sure = [], True
+            elif self.has(code.co_filename) and code.co_name != "<module>":
+                if code is self.code and all(code is not other for other, _ in kept):
+                    kept, sure = [], True
                 kept.append(frame)
-        return kept
+        return kept, sure
 
     def show(self, spans: Iterable[Span]) -> None:
         """Lays out f and then every other function of this world that a span lies in."""
-        if hasattr(self.function, "__code__"):
-            self._add(self.function.__code__)
+        if self.code is not None:
+            self._add(self.code)
         for piece in spans:
             if (piece.file, piece.line) not in self._numbers:
                 self._add(piece.code, piece)

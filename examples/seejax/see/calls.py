@@ -77,8 +77,8 @@ _under_way = _UnderWay()
 
 
 def _listen(event: str, seconds: float, **details: Any) -> None:
-    for events in _under_way.calls:
-        events.append((event, str(details.get("fun_name", "")), seconds * 1e3))
+    if _under_way.calls:
+        _under_way.calls[-1].append((event, str(details.get("fun_name", "")), seconds * 1e3))
 
 
 jax.monitoring.register_event_duration_secs_listener(_listen)
@@ -364,7 +364,7 @@ class Calls(Picture):
             raise
         finally:
             wall_ms = (time.perf_counter() - start) * 1e3
-            _under_way.calls.remove(events)
+            _under_way.calls.pop()
             self._record(signature, self.traces > traces, events, wall_ms, error)
 
     def _record(self, signature, traced, events, wall_ms, error) -> None:

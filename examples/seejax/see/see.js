@@ -3,7 +3,7 @@
   window.seejax = 1;
   const set = (el, key) => (el.dataset[key] || "").split(" ").filter(Boolean);
   const all = (el) => [...set(el, "e"), ...set(el, "g")];
-  const line = (el) => el.closest(".see-l[data-e]");
+  const line = (el) => el.closest(".see-l[tabindex]");
   const home = (el) => el && el.closest && el.closest(".see-trace");
   let pinned = null;
 
@@ -72,7 +72,7 @@
   };
   document.addEventListener("focusin", (event) => {
     const root = home(event.target);
-    if (root && event.target.matches(".see-l[data-e]:focus-visible")) {
+    if (root && event.target.matches(".see-l[tabindex]:focus-visible")) {
       pinned = null;
       light(root, event.target);
     }
@@ -85,13 +85,13 @@
     const root = home(event.target);
     const at = root && line(event.target);
     if (!at || event.target !== at || event.altKey || event.ctrlKey || event.metaKey) return;
-    const lines = [...at.closest(".see-pane").querySelectorAll(".see-l[data-e]")];
+    const lines = [...at.closest(".see-pane").querySelectorAll(".see-l[tabindex]")];
     const i = lines.indexOf(at);
     const beside = (step) => {
       const panes = [...root.querySelectorAll(".see-pane")];
       const wanted = new Set(all(at));
       for (let p = panes.indexOf(at.closest(".see-pane")) + step; panes[p]; p += step)
-        for (const el of panes[p].querySelectorAll(".see-l[data-e]"))
+        for (const el of panes[p].querySelectorAll(".see-l[tabindex]"))
           if (set(el, "e").some((n) => wanted.has(n))) return el;
       return null;
     };

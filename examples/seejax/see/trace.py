@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import os
 import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -51,14 +52,20 @@ class Equation:
 
 @dataclasses.dataclass
 class _Node:
-    """An equation while it is being found: what `Equation` will say, and its jaxpr text."""
+    """An equation while its place is being found."""
 
     index: int
     eqn: Any
-    depth: int
-    span: _source.Span | None
+    parent: "_Node | None"
+    span: _source.Span | None  # the expression it came from
+    callers: list[_source.Span]  # the calls around that expression, outermost first
+    frames: list[_source.Frame]
     backward: bool
-    last: int  # index of the last equation inside it
+    last: int = 0  # index of the last equation inside it
+
+    @property
+    def depth(self) -> int:
+        return 0 if self.parent is None else self.parent.depth + 1
 
 
 @dataclasses.dataclass
@@ -77,6 +84,8 @@ class Trace(Picture):
       jaxpr: the `ClosedJaxpr`, or None if tracing failed.
       hlo: the optimized HLO as XLA prints it, "" if there is none.
       equations: tuple of `Equation`, those inside others included.
+      exact: the HLO was tied to the equations one by one; otherwise, for a program that JAX cannot
+        rebuild equation by equation, by primitive and source line.
       error: the exception that tracing or compiling raised, else None.
     """
 
@@ -88,6 +97,7 @@ class Trace(Picture):
         self.hlo = ""
         self.error: Exception | None = None
         self.equations: tuple[Equation, ...] = ()
+        self.exact = False
         self._world = _source.World(f)
         self._nodes: list[_Node] = []
         self._texts: list[_Text] = []
@@ -107,7 +117,7 @@ class Trace(Picture):
             self.error, self._failed_at = error, self._blame(error)
             return
         self.jaxpr = traced.jaxpr
-        self._number(self.jaxpr, 0, None, [], True, False)
+        self._locate()
         self._print()
         try:
             self.hlo = traced.lower().compile().as_text()
@@ -120,7 +130,29 @@ class Trace(Picture):
 
     # --- equations → source
 
-    def _number(self, jaxpr, depth, parent, above, home, backward) -> None:
+    def _locate(self) -> None:
+        """Numbers the equations and finds their lines, in another file too if f only calls it."""
+        self._number(self.jaxpr, None, True)
+        if len({(n.span.file, n.span.line) for n in self._nodes if n.span}) > 1:
+            return
+        stacks = []
+        for node in self._nodes:
+            frames = _jax_private.frames(node.eqn)
+            inside = [i for i, (code, _) in enumerate(frames) if code is self._world.code]
+            if node.parent is None and inside:
+                stacks.append(frames[inside[0] :])
+        for level in zip(*stacks, strict=False):
+            if len(set(level)) > 1:  # here the equations part: this function is the one to show
+                file = level[0][0].co_filename
+                internal = os.path.dirname(jax.__file__) + os.sep
+                mine = self._world.code.co_filename.startswith(internal)
+                if not self._world.has(file) and (mine or not file.startswith(internal)):
+                    self._world.families.add(_source.family(file))
+                    self._nodes.clear()
+                    self._number(self.jaxpr, None, True)
+                return
+
+    def _number(self, jaxpr: Any, parent: _Node | None, known: bool) -> None:
         """Numbers the equations depth first and finds where each came from.
 
         A jitted function is traced once and its jaxpr reused, so equations inside one may carry
@@ -129,28 +161,39 @@ class Trace(Picture):
         of that equation is theirs too.
         """
         for eqn in _jax_private.opened(jaxpr).eqns:
-            frames = self._world.frames(_jax_private.frames(eqn), __file__)
-            own = bool(frames) and (home or frames[: len(above)] == above)
-            where = _source.span(frames[-1]) if own else parent
-            reverse = backward or "transpose(" in _jax_private.scope(eqn)
-            node = _Node(len(self._nodes), eqn, depth, where, reverse, 0)
+            frames, sure = self._world.frames(_jax_private.frames(eqn), __file__)
+            backward = "transpose(" in _jax_private.scope(eqn)
+            node = _Node(len(self._nodes), eqn, parent, None, [], [], backward)
+            if parent is None:
+                agrees, trusted = sure, sure
+                node.span = self._world.definition()
+            else:
+                agrees = frames[: len(parent.frames)] == parent.frames
+                trusted = agrees or known
+                node.span, node.callers, node.frames = parent.span, parent.callers, parent.frames
+                node.backward |= parent.backward
+            if frames and trusted:
+                around = list(map(_source.span, frames))
+                if not agrees:  # traced for another caller: what is around it is what is here
+                    around = [*parent.callers, *([parent.span] if parent.span else []), around[-1]]
+                *node.callers, node.span = around
+                node.frames = frames
             self._nodes.append(node)
             for _, inner in _jax_private.subjaxprs(eqn):
-                known = self._world.has(_jax_private.defined_at(inner))
-                self._number(inner, depth + 1, where, frames if own else above, known, reverse)
+                self._number(inner, node, self._world.has(_jax_private.defined_at(inner)))
             node.last = len(self._nodes) - 1
 
     def _blame(self, error: BaseException) -> _source.Span | None:
         frames = [(tb.tb_frame.f_code, tb.tb_lasti) for tb in _links(error.__traceback__)]
-        inside = self._world.frames(frames, __file__)
-        return _source.span(inside[-1]) if inside else None
+        inside, sure = self._world.frames(frames, __file__)
+        return _source.span(inside[-1]) if inside and sure else self._world.definition()
 
     # --- equations → HLO
 
     def _tie(self, computations: dict[str, _hlo.Computation]) -> None:
         """Gives each instruction the equations it computes."""
         try:
-            program = _jax_private.tagged(self.jaxpr, _TAG)
+            program, count = _jax_private.tagged(self.jaxpr, _TAG)
             avals = [v.aval for v in _jax_private.opened(program).invars]
             inputs = [
                 jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False))
@@ -159,8 +202,11 @@ class Trace(Picture):
             function = jex_core.jaxpr_as_fun(program)
             twin = _hlo.parse(jax.jit(function).lower(*inputs).compile().as_text())
         except Exception:  # an exotic primitive that cannot be rebuilt; lines still can be matched
-            twin = {}
-        if _hlo.skeleton(twin) == _hlo.skeleton(computations):
+            twin, count = {}, -1
+        self.exact = count == len(self._nodes) and (
+            _hlo.skeleton(twin) == _hlo.skeleton(computations)
+        )
+        if self.exact:
             for one, other in zip(computations.values(), twin.values(), strict=True):
                 for a, b in zip(one.instructions, other.instructions, strict=True):
                     tags = re.findall(_TAG + r"(\d+)", b.op_name)
@@ -316,6 +362,8 @@ class Trace(Picture):
             rows = []
 
             def add(row: _hlo.Row, indent: int) -> None:
+                if row.heading:
+                    rows.append(("", indent, [("t", row.heading)]))
                 rows.append((_marks(self._gutter(row.own)), indent, row.parts))
                 for nested in row.nested:
                     add(nested, indent + 1)
@@ -349,28 +397,29 @@ class Trace(Picture):
         )
 
     def _source_pane(self) -> str:
-        by_line: dict[int, list[_Node]] = {}
+        pieces: dict[int, list[tuple[_source.Span, int]]] = {}  # by line: what is on it
         for node in self._nodes:
-            if node.span:
+            for piece in [*node.callers, *([node.span] if node.span else [])]:
                 numbers = {
-                    self._world.number(dataclasses.replace(node.span, line=n))
-                    for n in range(node.span.line, node.span.end_line + 1)
+                    self._world.number(dataclasses.replace(piece, line=n))
+                    for n in range(piece.line, piece.end_line + 1)
                 }
                 for number in numbers - {None}:
-                    by_line.setdefault(number, []).append(node)
+                    pieces.setdefault(number, []).append((piece, node.index))
         failed = self._world.number(self._failed_at) if self._failed_at else None
         rows = []
         for block in self._world.blocks:
             kinds = _source.tokens(block)
             for line in block:
-                nodes = by_line.get(line.number, [])
-                own = [n.index for n in nodes if n.span.line == self._file_line(line.number)]
-                code = _segments(line, nodes, kinds)
-                primitives = dict.fromkeys(self._nodes[i].eqn.primitive.name for i in own)
+                here = pieces.get(line.number, [])
+                own = [e.index for e in self.equations if e.lineno == line.number]
+                calls = {i for piece, i in here if piece.line == line.line} - set(own)
+                code = _segments(line, here, kinds)
+                primitives = dict.fromkeys(self.equations[i].primitive for i in own)
                 mark = _chip(line.number) if own else f"<i>{line.number}</i>"
                 label = f" · {', '.join(primitives)}" if own else ""
                 more = ' class="see-bad"' if line.number == failed else ""
-                rows.append(_line(own, (), mark, code, label, more))
+                rows.append(_line(own, sorted(calls), mark, code, label, more))
                 if line.number == failed:
                     rows.append(self._error_box())
             rows.append('<div class="see-gap"></div>')
@@ -378,9 +427,6 @@ class Trace(Picture):
         if self.error is not None and failed is None:
             rows.append(self._error_box())
         return _pane("Python", rows, "source not available")
-
-    def _file_line(self, number: int) -> int:
-        return self._world.lines()[number - 1].line
 
     def _error_box(self) -> str:
         return f'<pre class="see-error" role="note">{escape(chr(10).join(self._message()))}</pre>'
@@ -406,12 +452,15 @@ class Trace(Picture):
         rows: list[str] = []
 
         def add(row: _hlo.Row, indent: int, box: int) -> None:
+            style = f' data-box="{box}"' if box else ""
+            if row.heading:
+                name = _code(indent, [("t", row.heading)])
+                rows.append(_line((), (), "", name, "", ' class="see-dim"' + style))
             gutter = self._gutter(row.own)
             dim = ' class="see-dim"' if row.plumbing or not row.own else ""
             kernels = (row.kernel,) if row.kernel else ()
             label = self._label(gutter, sorted(row.own), kernels)
             code = _code(indent, row.parts)
-            style = f' data-box="{box}"' if box else ""
             rows.append(
                 _line(
                     sorted(row.own),
@@ -492,6 +541,11 @@ def _params(eqn: Any) -> str:
         if key == "new_dtype":
             parts.append(short_dtype(value))
             continue
+        if key == "dimension_numbers" and eqn.primitive.name == "dot_general":
+            (left, right), (batch, _) = value
+            parts.append(f"contract {_dims(left)}·{_dims(right)}")
+            parts += [f"batch {_dims(batch)}"] if batch else []
+            continue
         simple = isinstance(value, int | float | str | tuple | np.dtype)
         if key in _QUIET or not simple or value is False or value == ():
             continue
@@ -500,6 +554,10 @@ def _params(eqn: Any) -> str:
             parts.append(f"{key}={text if len(text) <= 32 else text[:31] + '…'}")
     text = " ".join(parts)
     return f"[{text if len(text) <= 64 else text[:63] + '…'}]" if text else ""
+
+
+def _dims(dims: Iterable[int]) -> str:
+    return ",".join(map(str, dims))
 
 
 def _elements(type_: str) -> int:
@@ -543,9 +601,9 @@ def _code(indent: int, parts: Iterable[tuple[str, str]]) -> str:
     return "  " * indent + inside
 
 
-def _segments(line: _source.Line, nodes: list[_Node], kinds: dict) -> str:
+def _segments(line: _source.Line, pieces: list[tuple[_source.Span, int]], kinds: dict) -> str:
     """The line cut where an expression of an equation or a token begins or ends."""
-    spans = [(*_source.columns(line, n.span), n.index) for n in nodes]
+    spans = [(*_source.columns(line, piece), index) for piece, index in pieces]
     spans = [s for s in spans if s[0] < s[1]]
     marks = [(start, *end) for (number, start), end in kinds.items() if number == line.number]
     cuts = {0, len(line.text)}
@@ -574,7 +632,7 @@ def _ids(indices: Iterable[int]) -> str:
 def _line(own, inside, gutter: str, code: str, label: str, more: str = "") -> str:
     data = f' data-e="{_ids(own)}"' if own else ""
     data += f' data-g="{_ids(inside)}"' if inside else ""
-    focus = ' tabindex="-1"' if own else ""
+    focus = ' tabindex="-1"' if data else ""
     heard = f'<span class="see-sr">{escape(label)}</span>' if label else ""
     classes = "see-l"
     if match := re.search(r' class="([^"]*)"', more):
