@@ -12,7 +12,7 @@ sys.path.insert(0, str(DOCS / "_ext"))
 chinese = tags.has("zh")  # noqa: F821 - Sphinx defines tags
 
 # -- extensions ----------------------------------------------------------------------------------
-extensions = ["myst_nb", "languages", "mathml", "pictures", "folded"]
+extensions = ["myst_nb", "languages", "chinese", "mathml", "pictures", "folded"]
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 0  # sections are linked by the anchors that both languages share
 nitpicky = True  # a reference that leads nowhere is a warning, and a warning ends the build
@@ -25,6 +25,7 @@ nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_output_stderr = "warn"  # what JAX warns about is news to the author first
 nb_merge_streams = True
+nb_render_error_lexer = "text"
 
 # -- html ----------------------------------------------------------------------------------------
 project = "看见 JAX" if chinese else "See JAX"
@@ -52,7 +53,9 @@ html_theme_options = {
     "toc_title": "本页内容" if chinese else "On this page",
     "logo": {"text": project},
     "footer_content_items": ["copyright.html"],
+    "navbar_persistent": [],  # the search stands in the sidebar and in the header of the article
 }
+html_context = {"default_mode": "auto"}
 nb_code_prompt_show = "展开检查" if chinese else "Show the check"
 nb_code_prompt_hide = "收起检查" if chinese else "Hide the check"
 folded_solution_show = "展开解答" if chinese else "Show the solution"
