@@ -5,8 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pairs
 import pytest
+
+import pairs
 
 ROOT = Path(__file__).parents[1]
 

@@ -1,0 +1,152 @@
+"""Chinese is set as Chinese is set, English is spelled, and no file names a machine."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import autocorrect_py
+import pytest
+
+import pairs
+
+ROOT = Path(__file__).parents[1]
+CHINESE = sorted((ROOT / "docs" / "zh").rglob("*.md"))
+WRITTEN = [*CHINESE, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
+MARKDOWN = pairs.markdown(ROOT / "docs")
+
+# The words of one idea that this book does not use, with the one it does.
+TERMS = {
+    "密钥": "随机数键",  # a PRNG key keeps no secret
+    "跟踪": "追踪",
+    "异步调度": "异步派发",
+    "异步分发": "异步派发",
+    "自动矢量化": "自动向量化",
+    "就地更新": "原地更新",
+    "原位更新": "原地更新",
+    "叶节点": "叶子",
+    "叶子节点": "叶子",
+    "缓冲区捐献": "缓冲区捐赠",
+}
+
+
+# AutoCorrect's own rules, but: a formula is spaced as a word is, and 雅可比-向量积 is one word.
+RULES = {"space-dollar": 1, "space-dash": 0}
+
+IDEOGRAPH_CODE = re.compile("([\u4e00-\u9fff])`")
+CODE_IDEOGRAPH = re.compile("`([\u4e00-\u9fff])")
+
+
+def prose(text: str) -> str:
+    """The page as AutoCorrect can read it, line for line: directives opened, cells closed."""
+    lines = text.split("\n")
+
+    def open_directives(first: int, last: int) -> None:
+        for token in MARKDOWN.parse("\n".join(lines[first:last])):
+            name, _, argument = token.info[1:].partition("}")
+            if token.type not in ("fence", "colon_fence") or not token.info.startswith("{"):
+                continue
+            if name not in {*pairs.VERBATIM, "code-cell"}:
+                begin, end = first + token.map[0], first + token.map[1] - 1
+                lines[begin], lines[end] = argument, ""
+                open_directives(begin, end)
+
+    open_directives(0, len(lines))
+    words = re.compile(r"\{[\w:-]+\}`([^`<]+) <([^`>]+)>`")  # {ref}`words <target>`
+    return "\n".join(words.sub(r"[\1](\2)", line) for line in lines)
+
+
+def misset(text: str) -> list[tuple[int, str, str]]:
+    """Line, what stands there, and how it is set rightly; code is left alone."""
+    autocorrect_py.load_config(json.dumps({"rules": RULES}))
+    found = [(line.line, line.old, line.new) for line in autocorrect_py.lint_for(text, "md").lines]
+    for block in MARKDOWN.parse(text):
+        parts, line = block.children or [], block.map[0] + 1 if block.map else 0
+        for before, part, after in zip([None, *parts], parts, [*parts[1:], None], strict=False):
+            line += part.type == "softbreak"
+            if part.type == "code_inline":  # AutoCorrect does not look at its edges
+                left, code, right = (getattr(p, "content", "") for p in (before, part, after))
+                old = f"{left[-6:]}`{code}`{right[:6]}"
+                new = IDEOGRAPH_CODE.sub(r"\1 `", f"{left[-6:]}`") + code
+                new += CODE_IDEOGRAPH.sub(r"` \1", f"`{right[:6]}")
+                found += [(line, old, new)] if new != old else []
+    return found
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_chinese_is_spaced_and_punctuated(page: Path) -> None:
+    name = page.relative_to(ROOT)
+    wrong = misset(prose(page.read_text("utf8")))
+    assert not wrong, "".join(
+        f"\n{name}:{line}: {old}\n    write: {new}" for line, old, new in wrong
+    )
+
+
+@pytest.mark.parametrize("page", CHINESE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_one_idea_has_one_word(page: Path) -> None:
+    wrong = [
+        f"\n{page.relative_to(ROOT)}:{number}: {word}\n    write: {better}"
+        for number, line in enumerate(page.read_text("utf8").split("\n"), 1)
+        for word, better in TERMS.items()
+        if word in line
+    ]
+    assert not wrong, "".join(wrong)
+
+
+def test_the_setting_is_checked_in_directives_and_not_in_cells() -> None:
+    page = """\
+# 标题a
+
+用`x`做
+事，`y`好 `z` 再
+
+:::{note} 提示a
+内容b,
+
+```{tip}
+里面c {ref}`到d <x>`
+```
+:::
+
+```{code-cell}
+# 注释e,
+```
+
+雅可比-向量积 $J$是 `代码f`
+"""
+    lines = [line for line, _, _ in misset(prose(page))]
+    assert sorted(set(lines)) == [1, 3, 4, 6, 7, 10, 18]
+    corrected = {new for _, _, new in misset(prose(page))}
+    assert {"标题 a", "用 `x` 做", "事，`y` 好 ", "内容 b,", "到 d", "里面 c"} <= corrected
+
+
+def test_english_is_spelled_and_chinese_is_not_taken_for_it(tmp_path: Path) -> None:
+    """The settings that make test uses find an error in docs/en, and read nothing in docs/zh."""
+    for language in ("en", "zh"):
+        page = tmp_path / "docs" / language / "page.md"
+        page.parent.mkdir(parents=True)
+        page.write_text("The functoin is teh same. 看见。\n", "utf8")
+    (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
+    typos = Path(sys.executable).with_name("typos")
+    result = subprocess.run([typos], cwd=tmp_path, capture_output=True, encoding="utf8")
+    assert result.returncode == 2
+    assert "functoin" in result.stdout and "docs/en/page.md" in result.stdout
+    assert "docs/zh" not in result.stdout
+
+
+def test_no_file_names_a_machine_or_a_registry() -> None:
+    """What is published works for everyone: no path of ours, no address of an index."""
+    private = re.compile(
+        r"/(?:root|work|Users|home/\w+)/"
+        r"|https?://[^\s\"'<>]*(?:pypi|pythonhosted|/simple\b|registry|nexus|artifactory|mirror)"
+    )
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    found = []
+    for name in tracked.stdout.decode().rstrip("\0").split("\0"):
+        try:
+            text = (ROOT / name).read_text("utf8")
+        except (UnicodeDecodeError, FileNotFoundError):  # a picture; a file deleted but not yet so
+            continue
+        found += [f"{name}: {match[0]}" for match in private.finditer(text)]
+    assert not found, "\n".join(found)
