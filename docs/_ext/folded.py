@@ -19,10 +19,7 @@ def name_solutions(app, doctree) -> None:
 def visit(translator, node) -> None:
     prompts = ("collapsed", node["prompt_show"]), ("expanded", node["prompt_hide"])
     summary = "".join(f'<span class="{state}">{escape(text)}</span>' for state, text in prompts)
-    classes = " ".join(["admonition", "hide", *node["classes"]])
-    translator.body.append(
-        f'<details class="{classes}"><summary class="admonition-title">{summary}</summary>\n'
-    )
+    translator.body.append(f'<details class="folded"><summary>{summary}</summary>\n')
 
 
 def depart(translator, node) -> None:
