@@ -1,4 +1,4 @@
-"""`see.calls` against what Python itself saw: a counter beside the code, a clock around the call."""
+"""`see.calls` against what Python saw: a counter beside the code, a clock around the call."""
 
 import contextlib
 import re

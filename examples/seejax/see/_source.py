@@ -107,23 +107,20 @@ class World:
         first = self.code.co_firstlineno
         return Span(self.code, first, first, 0, 1 << 30)
 
-    def frames(self, frames: Iterable[Frame], outside: str) -> tuple[list[Frame], bool]:
-        """The frames of this world, outermost first, and whether they are sure to lie in f.
+    def frames(self, frames: Iterable[Frame], outside: str) -> list[Frame]:
+        """The frames of this world, outermost first, without those of whoever called f.
 
-        Frames around f, or around the last frame in the file `outside`, belong to its callers.
-        A program that was traced before carries the callers of that time and no such frame.
+        Callers are what comes before f's own frame, or before the last frame of file `outside`.
         """
         kept: list[Frame] = []
-        sure = False
+        entered = False
         for frame in frames:
             code = frame[0]
-            if code.co_filename == outside:
-                kept, sure = [], True
-            elif self.has(code.co_filename) and code.co_name != "<module>":
-                if code is self.code and all(code is not other for other, _ in kept):
-                    kept, sure = [], True
+            if code.co_filename == outside or (code is self.code and not entered):
+                kept, entered = [], code is self.code
+            if self.has(code.co_filename) and code.co_name != "<module>":
                 kept.append(frame)
-        return kept, sure
+        return kept
 
     def show(self, spans: Iterable[Span]) -> None:
         """Lays out f and then every other function of this world that a span lies in."""

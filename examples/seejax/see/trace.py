@@ -19,6 +19,7 @@ from seejax.see.calls import short_dtype
 
 _TAG = "SEEJAX"
 _FOLD = 60  # lines of a pane that are shown without asking
+_MOST = 400  # lines of a pane that are in the page at all
 _HUES = 6
 
 
@@ -155,28 +156,24 @@ class Trace(Picture):
     def _number(self, jaxpr: Any, parent: _Node | None, known: bool) -> None:
         """Numbers the equations depth first and finds where each came from.
 
-        A jitted function is traced once and its jaxpr reused, so equations inside one may carry
-        the frames of an earlier caller. They are trusted if the function inside belongs to the
-        world shown, or if they agree with the frames of the equation they are in; else the place
-        of that equation is theirs too.
+        JAX records the frames from where a trace begins. A function jitted inside JAX thus has
+        none of ours and shares the place of its call, and one of ours has its own lines. Only if
+        frames reach back into f can they be those of an earlier call, whose jaxpr is reused.
         """
         for eqn in _jax_private.opened(jaxpr).eqns:
-            frames, sure = self._world.frames(_jax_private.frames(eqn), __file__)
-            backward = "transpose(" in _jax_private.scope(eqn)
-            node = _Node(len(self._nodes), eqn, parent, None, [], [], backward)
-            if parent is None:
-                agrees, trusted = sure, sure
-                node.span = self._world.definition()
-            else:
-                agrees = frames[: len(parent.frames)] == parent.frames
-                trusted = agrees or known
+            frames = self._world.frames(_jax_private.frames(eqn), __file__)
+            node = _Node(len(self._nodes), eqn, parent, self._world.definition(), [], [], False)
+            node.backward = "transpose(" in _jax_private.scope(eqn)
+            around: list[_source.Span] = []
+            reused = False
+            if parent is not None:
                 node.span, node.callers, node.frames = parent.span, parent.callers, parent.frames
                 node.backward |= parent.backward
-            if frames and trusted:
-                around = list(map(_source.span, frames))
-                if not agrees:  # traced for another caller: what is around it is what is here
-                    around = [*parent.callers, *([parent.span] if parent.span else []), around[-1]]
-                *node.callers, node.span = around
+                if frames[: len(parent.frames)] != parent.frames:
+                    around = [*parent.callers, *([parent.span] if parent.span else [])]
+                    reused = not known and any(code is self._world.code for code, _ in frames)
+            if frames and not reused:
+                *node.callers, node.span = [*around, *map(_source.span, frames)]
                 node.frames = frames
             self._nodes.append(node)
             for _, inner in _jax_private.subjaxprs(eqn):
@@ -185,8 +182,8 @@ class Trace(Picture):
 
     def _blame(self, error: BaseException) -> _source.Span | None:
         frames = [(tb.tb_frame.f_code, tb.tb_lasti) for tb in _links(error.__traceback__)]
-        inside, sure = self._world.frames(frames, __file__)
-        return _source.span(inside[-1]) if inside and sure else self._world.definition()
+        inside = self._world.frames(frames, __file__)
+        return _source.span(inside[-1]) if inside else self._world.definition()
 
     # --- equations → HLO
 
@@ -652,10 +649,11 @@ def _pane(title: str, rows: list[str], empty: str) -> str:
             break
     body = "".join(rows[:_FOLD]) or f'<div class="see-l see-dim">{empty}</div>'
     if len(rows) > _FOLD:
-        body += (
-            f"<details><summary>+ {len(rows) - _FOLD} lines</summary>"
-            f"{''.join(rows[_FOLD:])}</details>"
-        )
+        rest = "".join(rows[_FOLD:_MOST])
+        body += f"<details><summary>+ {len(rows) - _FOLD} lines</summary>{rest}"
+        if len(rows) > _MOST:
+            body += f'<div class="see-l see-dim">… {len(rows) - _MOST} more in .hlo</div>'
+        body += "</details>"
     return (
         f'<section class="see-pane" aria-label="{title}"><div class="see-title">{title}</div>'
         f'<div class="see-code" role="list">{body}</div></section>'
