@@ -426,7 +426,7 @@ class Calls(Picture):
         for i, c in enumerate(self.calls, 1):
             parts = list(zip(("trace", "compile", "run"), _parts(c), strict=True))
             bar = "".join(
-                f'<i class="see-{name}" style="width:{100 * ms / most:.2f}%"></i>'
+                f'<i class="see-{name}-ms" style="width:{100 * ms / most:.2f}%"></i>'
                 for name, ms in parts
                 if ms > 0
             )

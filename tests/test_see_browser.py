@@ -1,0 +1,238 @@
+"""The pictures in a real browser: what lights up by mouse, keyboard and touch; no script at all."""
+
+import shutil
+
+import jax.numpy as jnp
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+from seejax import see
+
+
+def loss(w, x, y):
+    h = jnp.tanh(x @ w)
+    return jnp.mean((h - y) ** 2)
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory):
+    picture = see.trace(loss, jnp.ones((4, 3)), jnp.ones((3, 4)), jnp.ones((3, 3)))
+
+    @see.calls(static_argnames="n")
+    def power(x, n):
+        return x**n
+
+    for n in (2, 2, 3):
+        power(jnp.arange(3.0), n=n)
+    file = tmp_path_factory.mktemp("see") / "page.html"
+    file.write_text(
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>see</title>'
+        '<meta name="viewport" content="width=device-width"><body>'
+        f"<main>{picture._repr_html_()}{power._repr_html_()}</main>",
+        encoding="utf-8",
+    )
+    return file.as_uri()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with sync_playwright() as playwright:
+        # Without one on PATH, Playwright's own, or its message that says how to get it.
+        browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser, page_file):
+    pages = []
+
+    def opened(**options):
+        page = browser.new_page(**options)
+        page.on("pageerror", lambda error: pytest.fail(str(error)))
+        page.on("console", lambda m: m.type == "error" and pytest.fail(m.text))
+        page.on("request", lambda r: r.url.startswith(("file:", "data:")) or pytest.fail(r.url))
+        page.goto(page_file)
+        pages.append(page)
+        return page
+
+    yield opened
+    for page in pages:
+        page.close()
+
+
+def pane(page, title):
+    return page.get_by_role("region", name=title, exact=True)
+
+
+def lit(page, title):
+    """The text of the lit lines of a pane, shortened to what identifies them."""
+    lines = pane(page, title).locator(".see-l.see-on > code").all_text_contents()
+    return [line.strip() for line in lines]
+
+
+def operations(page):
+    """The primitives of the lit equations."""
+    return pane(page, "jaxpr").locator(".see-l.see-on .see-o").all_text_contents()
+
+
+def test_pointing_at_an_equation_lights_its_line_and_its_fusion(open_page):
+    page = open_page(viewport={"width": 1280, "height": 800})
+    pane(page, "jaxpr").get_by_text("sub", exact=True).hover()
+    assert lit(page, "Python") == ["return jnp.mean((h - y) ** 2)"]
+    assert operations(page) == ["sub"]
+    hlo = lit(page, "optimized HLO")
+    assert len(hlo) == 2
+    assert "fusion(" in hlo[0] and "subtract(" in hlo[1]
+    assert page.locator("span.see-on").all_text_contents() == ["h - y"]
+
+
+def test_pointing_at_a_fusion_lights_every_equation_in_it(open_page):
+    page = open_page(viewport={"width": 1280, "height": 800})
+    pane(page, "optimized HLO").get_by_text("fusion(").first.hover()
+    assert operations(page) == ["tanh", "sub", "integer_pow", "reduce_sum", "div"]
+    assert lit(page, "Python") == ["h = jnp.tanh(x @ w)", "return jnp.mean((h - y) ** 2)"]
+    # Of line 2 the fusion computes the tanh, not the product inside it.
+    pieces = pane(page, "Python").locator("span.see-on").all_text_contents()
+    assert "".join(pieces).startswith("jnp.tanh(")
+    fused = lit(page, "optimized HLO")
+    assert not any("dot(" in line.split(" = ")[1] for line in fused if "fusion" not in line)
+
+
+def test_pointing_at_a_line_or_at_an_expression_in_it(open_page):
+    page = open_page(viewport={"width": 1280, "height": 800})
+    line = pane(page, "Python").locator(".see-l", has_text="jnp.tanh")
+    line.locator(".see-g").hover()
+    assert operations(page) == ["dot_general", "tanh"]
+    line.get_by_text("x @ w").hover()
+    assert operations(page) == ["dot_general"]
+    assert all("dot(" in text for text in lit(page, "optimized HLO"))
+    page.mouse.move(5, 790)
+    expect(page.locator(".see-on")).to_have_count(0)
+
+
+def test_by_keyboard(open_page):
+    page = open_page(viewport={"width": 1280, "height": 800})
+    stops = []
+    for _ in range(3):  # one tab stop for each pane
+        page.keyboard.press("Tab")
+        stops.append(
+            page.evaluate("document.activeElement.closest('.see-pane')?.getAttribute('aria-label')")
+        )
+    assert stops == ["Python", "jaxpr", "optimized HLO"]
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("ArrowDown")
+    focused = page.locator(":focus")
+    expect(focused).to_contain_text("tanh")
+    assert lit(page, "Python") == ["h = jnp.tanh(x @ w)"]
+    assert len(lit(page, "optimized HLO")) == 2
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(":focus")).to_contain_text("fusion(")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(":focus")).to_contain_text("h = jnp.tanh")
+    page.keyboard.press("Escape")
+    expect(page.locator(".see-on")).to_have_count(0)
+    # A screen reader hears the counterparts.
+    expect(pane(page, "jaxpr").locator(".see-l", has_text="tanh")).to_contain_text("line 2")
+    expect(pane(page, "jaxpr").locator(".see-l", has_text="tanh")).to_contain_text("fusion 1")
+
+
+def test_by_touch_on_a_phone(open_page):
+    page = open_page(viewport={"width": 375, "height": 700}, has_touch=True, is_mobile=True)
+    assert page.evaluate("document.documentElement.scrollWidth") == 375
+    pane(page, "jaxpr").get_by_text("sub", exact=True).tap()
+    assert lit(page, "Python") == ["return jnp.mean((h - y) ** 2)"]
+    assert len(lit(page, "optimized HLO")) == 2
+    pane(page, "jaxpr").get_by_text("tanh", exact=True).tap()
+    assert lit(page, "Python") == ["h = jnp.tanh(x @ w)"]
+    page.get_by_text("power", exact=True).tap()
+    expect(page.locator(".see-on")).to_have_count(0)
+    boxes = [pane(page, title).bounding_box() for title in ("Python", "jaxpr", "optimized HLO")]
+    assert boxes[0]["y"] < boxes[1]["y"] < boxes[2]["y"]  # below each other
+
+
+def test_panes_stand_side_by_side_on_a_wide_screen(open_page):
+    page = open_page(viewport={"width": 1280, "height": 800})
+    boxes = [pane(page, title).bounding_box() for title in ("Python", "jaxpr", "optimized HLO")]
+    assert boxes[0]["y"] == boxes[1]["y"] == boxes[2]["y"]
+    assert page.evaluate("document.documentElement.scrollWidth") == 1280
+
+
+def contrast(a, b):
+    """WCAG 2 contrast of two `rgb(r, g, b)` colours."""
+
+    def luminance(colour):
+        channels = [float(c) / 255 for c in colour[4:-1].split(",")[:3]]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_colour_can_be_read_on_every_ground(open_page, scheme):
+    page = open_page(color_scheme=scheme)
+    colours = page.evaluate(
+        """() => {
+          const see = document.querySelector(".see"), probe = document.createElement("i");
+          see.append(probe);
+          const names = ["fg", "dim", "mark", "bad", 0, 1, 2, 3, 4, 5, "bg", "on", "in", "badbg"];
+          return Object.fromEntries(names.map((name) => {
+            probe.style.color = `var(--see-${name})`;
+            return [name, getComputedStyle(probe).color];
+          }));
+        }"""
+    )
+    inks = [colours[str(i)] for i in range(6)] + [colours["fg"], colours["dim"]]
+    for ground in ("bg", "on", "in"):
+        for ink in inks:
+            assert contrast(ink, colours[ground]) >= 4.5, (scheme, ink, ground)
+    assert contrast(colours["bad"], colours["badbg"]) >= 4.5
+    assert contrast(colours["fg"], colours["badbg"]) >= 4.5
+
+
+def test_follows_the_system_and_the_theme_of_the_page(open_page):
+    def ground(page):
+        style = "el => getComputedStyle(el).backgroundColor"
+        return page.eval_on_selector(".see-panes", style)
+
+    light, dark = open_page(color_scheme="light"), open_page(color_scheme="dark")
+    assert ground(light) != ground(dark)
+    light.evaluate("document.documentElement.dataset.theme = 'dark'")
+    dark.evaluate("document.documentElement.dataset.theme = 'light'")
+    assert ground(light) != ground(dark)
+    light.evaluate("document.documentElement.dataset.theme = ''")
+    dark.evaluate("document.documentElement.dataset.theme = 'light'")
+    assert ground(light) == ground(dark)
+
+
+def test_reads_without_script(open_page):
+    page = open_page(java_script_enabled=False, viewport={"width": 375, "height": 700})
+    for title in ("Python", "jaxpr", "optimized HLO"):
+        expect(pane(page, title)).to_be_visible()
+    sub = pane(page, "jaxpr").locator(".see-l", has_text="sub")
+    expect(sub.locator(".see-g")).to_have_text("3")  # the source line stands beside it
+    expect(page.get_by_role("table")).to_be_visible()
+    expect(page.get_by_role("row", name="cached")).to_be_visible()
+
+
+def test_two_pictures_keep_to_themselves(open_page):
+    page = open_page(viewport={"width": 1280, "height": 900})
+    page.evaluate(
+        "document.querySelector('main').append(document.querySelector('.see-trace').cloneNode(true))"
+    )
+    page.locator(".see-trace").nth(1).locator(".see-l", has_text="tanh").first.hover()
+    assert page.locator(".see-trace").nth(0).locator(".see-on").count() == 0
+    assert page.locator(".see-trace").nth(1).locator(".see-on").count() > 0
+
+
+def test_style_and_script_stay_small():
+    size = sum((see.STATIC / name).stat().st_size for name in ("see.css", "see.js"))
+    assert size <= 15 * 1024
+    assert see.ASSETS.startswith("<style data-seejax>")
+    assert "</style><script data-seejax>" in see.ASSETS
+    assert see.ASSETS.endswith("</script>")
