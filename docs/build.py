@@ -3,7 +3,8 @@
     python docs/build.py            # -> build/html/{zh,en} and build/html/index.html
     python docs/build.py --serve    # the same, served, and rebuilt on every change
 
-On Read the Docs (READTHEDOCS_OUTPUT is set) it builds READTHEDOCS_LANGUAGE alone, into the place asked for.
+On Read the Docs (READTHEDOCS_OUTPUT is set) it builds READTHEDOCS_LANGUAGE alone, into the place
+asked for.
 """
 
 import argparse
@@ -143,6 +144,7 @@ async def execute_page(page: Path, notebook, cache, slots: asyncio.Semaphore) ->
             client = NotebookClient(
                 notebook,
                 timeout=CELL_TIMEOUT_S,
+                shutdown_kernel="immediate",
                 record_timing=False,  # it would change the metadata that the cache keys on
                 resources={"metadata": {"path": folder}},
                 extra_arguments=["--log-level=40"],  # it warns that it talks over localhost
@@ -173,7 +175,11 @@ def execute(languages) -> Path:
             pages.setdefault(cache.create_hashed_notebook(notebook)[1], (page, notebook))
     todo = [pages[key] for key in pages if key not in known]
 
+    def leave_signals(*_) -> None:
+        raise RuntimeError("nbclient would end one page on Ctrl-C; asyncio.run ends them all")
+
     async def run_all() -> list:
+        asyncio.get_running_loop().add_signal_handler = leave_signals
         slots = asyncio.Semaphore(os.cpu_count() or 1)
         tasks = [execute_page(page, notebook, cache, slots) for page, notebook in todo]
         return await asyncio.gather(*tasks, return_exceptions=True)
@@ -292,7 +298,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=8000)
     args = parser.parse_args()
     os.environ.update(PAGE_ENV)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that children are ended too
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # one way to end
     begin = time.perf_counter()
     try:
         page = build()
