@@ -304,7 +304,7 @@ def test_text_and_html_say_the_same():
     page = html.removeprefix(see.ASSETS)
     assert "<script" not in page and "<b>" not in page
     assert "&lt;script&gt;" in page
-    assert re.findall(r'<th scope="row">(\d)</th>', page) == ["1", "2"]
+    assert re.findall(r'<th [^>]*scope="row">(\d)</th>', page) == ["1", "2"]
     for call in f.calls:
         assert call.outcome in text
         assert call.outcome in page

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 PLUMBING = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "copy", "iota"}
 PLUMBING |= {"broadcast", "call", "while", "conditional", "after-all", "opt-barrier"}
 PLUMBING |= {"copy-start", "copy-done", "partition-id", "replica-id"}
+MOVES = {"parameter", "tuple", "get-tuple-element", "bitcast", "copy"}  # they compute nothing
 _NESTING = {"fusion", "call", "while", "conditional"}
 _CALLED = ("calls", "to_apply", "body", "condition", "branch_computations")
 _CALLED += ("true_computation", "false_computation", "called_computations")
@@ -208,13 +209,28 @@ def skeleton(computations: dict[str, Computation]) -> list[str]:
     return lines
 
 
+def _short(attributes: dict[str, str]) -> list[str]:
+    """The attributes as the picture shows them.
+
+    >>> _short({"lhs_contracting_dims": "{1}", "rhs_contracting_dims": "{0}", "dimensions": "{}"})
+    ['contract 1·0']
+    """
+    rest = {k: v for k, v in attributes.items() if k not in _CALLED and v != "{}"}
+    parts = [rest.pop("kind")] if "kind" in rest else []
+    for verb, key in (("contract", "contracting"), ("batch", "batch")):
+        left, right = rest.pop(f"lhs_{key}_dims", ""), rest.pop(f"rhs_{key}_dims", "")
+        if left:
+            parts.append(f"{verb} {left[1:-1]}·{right[1:-1]}")
+    return parts + [f"{key}={value}" for key, value in rest.items()]
+
+
 @dataclasses.dataclass
 class Row:
     """An instruction where the picture shows it.
 
     Attributes:
       own: equations it computes; a fusion computes those of all instructions fused in it.
-      group: `own` and the equations of everything nested in it.
+      group: `own` and, but for a fusion, the equations of everything nested in it.
       parts: (kind, text) pieces of the line; kind is v(ariable), t(ype), o(peration) or "".
       nested: the rows of what it calls.
       kernel: name of the kernel it is part of, or "".
@@ -249,6 +265,9 @@ def rows(computations: dict[str, Computation]) -> list[Row]:
     """
     entry = next(c for c in computations.values() if c.entry)
     shown: set[str] = set()
+    # A fusion that only reads a result often holds a bitcast of it, tagged like the result.
+    instructions = [i for c in computations.values() for i in c.instructions]
+    computed = frozenset().union(*(i.own for i in instructions if i.opcode not in MOVES))
 
     def nest(computation: Computation, given: list[str] | None, kernel: str) -> list[Row]:
         alias: dict[str, str] = {}
@@ -267,7 +286,6 @@ def rows(computations: dict[str, Computation]) -> list[Row]:
     def row(i: Instruction, alias: dict[str, str], kernel: str) -> Row:
         literal = i.opcode in ("constant", "parameter")
         operands = i.operands if literal else [alias.get(name, name) for name in i.operands]
-        fused = i.opcode == "fusion"
         inside = kernel or (i.name if i.opcode not in PLUMBING else "")
         nested, tail = [], []
         for name in i.called:
@@ -286,11 +304,13 @@ def rows(computations: dict[str, Computation]) -> list[Row]:
                 if below and i.opcode in ("while", "conditional"):
                     below[0].heading = i.role(name)
                 nested += below
-        for key, value in i.attributes.items():
-            if key not in _CALLED:
-                tail.append(value if key == "kind" else f"{key}={value}")
+        tail += _short(i.attributes)
         inner = frozenset(itertools.chain.from_iterable(r.group for r in nested))
-        own = i.own | inner if fused else i.own
+        own = i.own
+        if i.opcode == "fusion":
+            for r in walk(nested):
+                own |= r.own - computed if r.instruction.opcode in MOVES else r.own
+            inner = own
         text = ", ".join(operands)
         text = text if len(text) <= 60 else text[:59] + "…"
         after = ", ".join(tail)

@@ -39,6 +39,7 @@ _CONFIG = (
     "softmax_custom_jvp",
 )
 
+_HEAD = 'role="columnheader" scope="col"'
 _TRANSFORM = {"Batch": "vmap", "JVP": "jvp", "Linearize": "grad", "Jaxpr": "grad"}
 
 
@@ -431,25 +432,27 @@ class Calls(Picture):
                 if ms > 0
             )
             numbers = "".join(
-                f'<td class="see-ms">{_ms(ms)}</td>' if ms else '<td class="see-ms see-no">–</td>'
-                for _, ms in parts
+                f'<td role="cell" class="see-ms" data-k="{name}">{_ms(ms) if ms else "–"}</td>'
+                for name, ms in parts
             )
             rows.append(
-                f'<tr><th scope="row">{i}</th>'
-                f'<td><b class="see-badge see-{c.outcome}">{c.outcome}</b></td>'
-                f"<td><code>{escape(c.signature)}</code></td>"
-                f'<td class="see-why">{escape(c.cause)}</td>'
-                f'{numbers}<td class="see-bar" aria-hidden="true">{bar}</td></tr>'
+                f'<tr role="row"><th role="rowheader" scope="row">{i}</th>'
+                f'<td role="cell"><b class="see-badge see-{c.outcome}">{c.outcome}</b></td>'
+                f'<td role="cell" class="see-sig"><code>{escape(c.signature)}</code></td>'
+                f'<td role="cell" class="see-why">{escape(c.cause)}</td>'
+                f'{numbers}<td role="cell" class="see-bar" aria-hidden="true">{bar}</td></tr>'
             )
+        # Explicit roles, because a phone gets each row as a block.
+        heads = [f"<th {_HEAD}>{text}</th>" for text in ("#", "outcome", "signature", "cause")]
+        heads += [
+            f'<th {_HEAD} class="see-ms"><i class="see-key see-{name}-ms"></i>{name}</th>'
+            for name in ("trace", "compile", "run")
+        ]
+        heads.append(f'<th {_HEAD} class="see-bar">0 – {_ms(most)} ms</th>')
         return (
-            '<div class="see-scroll"><table>'
-            f"<caption><code>{escape(self.__name__)}</code> {self._summary()}</caption>"
-            '<thead><tr><th scope="col">#</th><th scope="col">outcome</th>'
-            '<th scope="col">signature</th><th scope="col">cause</th>'
-            '<th scope="col" class="see-ms"><i class="see-key see-trace-ms"></i>trace</th>'
-            '<th scope="col" class="see-ms"><i class="see-key see-compile-ms"></i>compile</th>'
-            '<th scope="col" class="see-ms"><i class="see-key see-run-ms"></i>run</th>'
-            f'<th scope="col" class="see-bar">0 – {_ms(most)} ms</th></tr></thead>'
+            '<div class="see-scroll"><table role="table"><caption>'
+            f"<code>{escape(self.__name__)}</code> {self._summary()}, times in ms</caption>"
+            f'<thead><tr role="row">{"".join(heads)}</tr></thead>'
             f"<tbody>{''.join(rows)}</tbody></table></div>"
         )
 
@@ -459,7 +462,7 @@ def _parts(call: Call) -> tuple[float, float, float]:
 
 
 def _ms(ms: float) -> str:
-    return f"{ms:.3f}" if ms < 1 else f"{ms:.1f}"
+    return f"{ms:.2f}"
 
 
 def _name(f: Any) -> str:

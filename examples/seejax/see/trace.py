@@ -103,11 +103,10 @@ class Trace(Picture):
         self._nodes: list[_Node] = []
         self._texts: list[_Text] = []
         self._rows: list[_hlo.Row] = []
-        self._inputs: list[str] = []
         self._failed_at: _source.Span | None = None
         self._run(f, args, kwargs, options)
-        spans = [node.span for node in self._nodes if node.span]
-        self._world.show([*spans, *([self._failed_at] if self._failed_at else [])])
+        spans = [span for node in self._nodes for span in [*node.callers, node.span]]
+        self._world.show([span for span in [*spans, self._failed_at] if span])
         self._finish()
 
     def _run(self, f: Any, args: tuple, kwargs: dict, options: dict) -> None:
@@ -289,8 +288,6 @@ class Trace(Picture):
             self._texts.append(_Text(indent + 1, [("o", "→"), ("", f" {result}")]))
 
         program(self.jaxpr, 0)
-        debug = getattr(_jax_private.opened(self.jaxpr), "debug_info", None)
-        self._inputs = [str(n) for n in getattr(debug, "arg_names", None) or ()]
 
     # --- all together
 
@@ -311,7 +308,7 @@ class Trace(Picture):
                     source=node.span.code.co_name if node.span else "",
                     backward=node.backward,
                     hlo=tuple(row.instruction.name for row in mine),
-                    kernels=tuple(dict.fromkeys(row.kernel for row in mine if row.kernel)),
+                    kernels=_kernels(mine),
                     depth=node.depth,
                 )
             )
@@ -330,6 +327,11 @@ class Trace(Picture):
                 text += f" ({_count(len(self._fusions), 'fusion')})"
         return text
 
+    def _eliminated(self, node: _Node) -> bool:
+        """XLA left nothing of it: folded, merged with an equal one, or never needed."""
+        inside = range(node.index, node.last + 1)
+        return bool(self._rows) and not any(self.equations[i].hlo for i in inside)
+
     def _gutter(self, indices: Iterable[int]) -> list[tuple[int, bool]]:
         """The source lines of the equations: (number, whether all of them are backward)."""
         lines: dict[int, bool] = {}
@@ -343,10 +345,12 @@ class Trace(Picture):
         lines = [f"{self.name}: {self._summary()}", "", "Python"]
         width = len(str(len(self._world.lines())))
         failed = self._world.number(self._failed_at) if self._failed_at else None
-        for line in self._world.lines():
-            lines.append(f"{line.number:>{width}}  {line.text}".rstrip())
-            if line.number == failed:
-                lines += [f"{'!':>{width}}  {text}" for text in self._message()]
+        for block in self._world.blocks:
+            lines += [""] if block is not self._world.blocks[0] else []
+            for line in block:
+                lines.append(f"{line.number:>{width}}  {line.text}".rstrip())
+                if line.number == failed:
+                    lines += [f"{'!':>{width}}  {text}" for text in self._message()]
         if self.error is not None and failed is None:
             lines += [f"{'!':>{width}}  {text}" for text in self._message()]
         if self._texts:
@@ -377,6 +381,7 @@ class Trace(Picture):
         text = name.rpartition(".")[2] + separator + rest
         text = re.sub(r"(?<![\w:/.])(?:/[^\s/:]+)+/([^\s/:]+)", r"\1", text)
         text = re.sub(r" at 0x[0-9a-f]+", "", text)
+        text = re.sub(r"\b\d{6,}\.py:", "cell:", text)  # a notebook's file is a random number
         text = text.partition("\n----")[0]
         return [line for line in text.splitlines() if line.strip()][:4]
 
@@ -386,8 +391,8 @@ class Trace(Picture):
             panes.append(self._jaxpr_pane())
         if self._rows:
             panes.append(self._hlo_pane())
-        backward = "<span><i>5ᵀ</i> backward of line 5</span>"
-        legend = backward if any(e.backward for e in self.equations) else ""
+        legend = "<span>ᵀ backward</span>" * any(e.backward for e in self.equations)
+        legend += "<span>∅ eliminated</span>" * any(map(self._eliminated, self._nodes))
         return (
             f'<p class="see-head"><b>{escape(self.name)}</b> {self._summary()}{legend}</p>'
             f'<div class="see-panes">{"".join(panes)}</div>'
@@ -412,11 +417,13 @@ class Trace(Picture):
                 own = [e.index for e in self.equations if e.lineno == line.number]
                 calls = {i for piece, i in here if piece.line == line.line} - set(own)
                 code = _segments(line, here, kinds)
+                if line.number == failed:
+                    text = code.lstrip()
+                    code = f'{" " * (len(code) - len(text))}<span class="see-wavy">{text}</span>'
                 primitives = dict.fromkeys(self.equations[i].primitive for i in own)
                 mark = _chip(line.number) if own else f"<i>{line.number}</i>"
                 label = f" · {', '.join(primitives)}" if own else ""
-                more = ' class="see-bad"' if line.number == failed else ""
-                rows.append(_line(own, sorted(calls), mark, code, label, more))
+                rows.append(_line(own, sorted(calls), mark, code, label))
                 if line.number == failed:
                     rows.append(self._error_box())
             rows.append('<div class="see-gap"></div>')
@@ -436,11 +443,11 @@ class Trace(Picture):
                 continue
             node, equation = self._nodes[t.index], self.equations[t.index]
             inside = range(t.index + 1, node.last + 1)
-            gone = self._rows and not any(self.equations[i].hlo for i in (t.index, *inside))
+            gone = self._eliminated(node)
             parts = [*t.parts, ("x", "  ∅")] if gone else t.parts
             gutter = self._gutter([t.index])
             label = self._label(gutter, [t.index], equation.kernels)
-            label += ", no HLO" if gone else ""
+            label += " · eliminated" if gone else ""
             code = _code(t.indent, parts)
             rows.append(_line([t.index], inside, _chips(gutter), code, label))
         return _pane("jaxpr", rows, "")
@@ -497,6 +504,12 @@ def _name(f: Any) -> str:
     return getattr(f, "__name__", getattr(inner, "__name__", type(f).__name__))
 
 
+def _kernels(rows: list[_hlo.Row]) -> tuple[str, ...]:
+    """The kernels that compute something for an equation, or at least move its result."""
+    working = [row for row in rows if row.instruction.opcode not in _hlo.MOVES]
+    return tuple(dict.fromkeys(row.kernel for row in working or rows if row.kernel))
+
+
 def _count(n: int, noun: str) -> str:
     return f"{n} {noun}{'s' * (n != 1)}"
 
@@ -540,7 +553,7 @@ def _params(eqn: Any) -> str:
             continue
         if key == "dimension_numbers" and eqn.primitive.name == "dot_general":
             (left, right), (batch, _) = value
-            parts.append(f"contract {_dims(left)}·{_dims(right)}")
+            parts += [f"contract {_dims(left)}·{_dims(right)}"] if left else []
             parts += [f"batch {_dims(batch)}"] if batch else []
             continue
         simple = isinstance(value, int | float | str | tuple | np.dtype)
@@ -603,7 +616,7 @@ def _segments(line: _source.Line, pieces: list[tuple[_source.Span, int]], kinds:
     spans = [(*_source.columns(line, piece), index) for piece, index in pieces]
     spans = [s for s in spans if s[0] < s[1]]
     marks = [(start, *end) for (number, start), end in kinds.items() if number == line.number]
-    cuts = {0, len(line.text)}
+    cuts = {0, len(line.text) - len(line.text.lstrip()), len(line.text)}
     cuts.update(x for start, end, _ in [*spans, *marks] for x in (start, min(end, len(line.text))))
     edges = sorted(cuts)
     out = []
