@@ -44,6 +44,7 @@ html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 html_copy_source = False
 html_show_sourcelink = False
 html_search_language = "zh" if chinese else "en"
+html_search_options = {"dict": ""}  # jieba loads its dictionary itself; a second time costs 3 s
 jieba.setLogLevel("WARNING")  # it reports each time how long its dictionary took to load
 html_theme_options = {
     "article_header_end": ["language.html", "article-header-buttons.html"],
