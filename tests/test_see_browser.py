@@ -14,9 +14,17 @@ def loss(w, x, y):
     return jnp.mean((h - y) ** 2)
 
 
+def steps(x):
+    for _ in range(50):
+        x = jnp.sin(x)
+    x = jnp.cos(x)
+    return x
+
+
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory):
-    picture = see.trace(loss, jnp.ones((4, 3)), jnp.ones((3, 4)), jnp.ones((3, 3)))
+    picture = see.trace(loss, jnp.ones(4), jnp.ones((3, 4)), jnp.ones(3))
+    scrolled = see.trace(steps, jnp.ones(3))
 
     @see.calls(static_argnames="n")
     def power(x, n):
@@ -28,7 +36,8 @@ def page_file(tmp_path_factory):
     file.write_text(
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>see</title>'
         '<meta name="viewport" content="width=device-width"><body>'
-        f"<main>{picture._repr_html_()}{power._repr_html_()}</main>",
+        f"<main>{picture._repr_html_()}{power._repr_html_()}</main>"
+        f'<div id="long">{scrolled.html()}</div>',
         encoding="utf-8",
     )
     return file.as_uri()
@@ -64,7 +73,7 @@ def open_page(browser, page_file):
 
 
 def pane(page, title):
-    return page.get_by_role("region", name=title, exact=True)
+    return page.locator("main").get_by_role("region", name=title, exact=True)
 
 
 def lit(page, title):
@@ -107,7 +116,9 @@ def test_pointing_at_a_line_or_at_an_expression_in_it(open_page):
     assert operations(page) == ["dot_general", "tanh"]
     line.get_by_text("x @ w").hover()
     assert operations(page) == ["dot_general"]
-    assert all("dot(" in text for text in lit(page, "optimized HLO"))
+    products = lit(page, "optimized HLO")
+    assert "contract 1·0" in products[0]
+    assert not any("fusion(" in text for text in products)  # it reads the product, no more
     page.mouse.move(5, 790)
     expect(page.locator(".see-on")).to_have_count(0)
 
@@ -147,6 +158,10 @@ def test_by_touch_on_a_phone(open_page):
     assert len(lit(page, "optimized HLO")) == 2
     pane(page, "jaxpr").get_by_text("tanh", exact=True).tap()
     assert lit(page, "Python") == ["h = jnp.tanh(x @ w)"]
+    # What is too wide scrolls inside its pane.
+    code = pane(page, "optimized HLO").locator(".see-code")
+    code.evaluate("el => el.scrollTo({left: 50, behavior: 'instant'})")
+    assert code.evaluate("el => el.scrollLeft") > 0
     page.get_by_text("power", exact=True).tap()
     expect(page.locator(".see-on")).to_have_count(0)
     boxes = [pane(page, title).bounding_box() for title in ("Python", "jaxpr", "optimized HLO")]
@@ -158,6 +173,18 @@ def test_panes_stand_side_by_side_on_a_wide_screen(open_page):
     boxes = [pane(page, title).bounding_box() for title in ("Python", "jaxpr", "optimized HLO")]
     assert boxes[0]["y"] == boxes[1]["y"] == boxes[2]["y"]
     assert page.evaluate("document.documentElement.scrollWidth") == 1280
+
+
+def test_a_counterpart_out_of_sight_is_scrolled_to(open_page):
+    page = open_page(viewport={"width": 1280, "height": 800})
+    page.locator("#long").scroll_into_view_if_needed()
+    top = page.evaluate("scrollY")
+    jaxpr = page.locator("#long .see-pane").nth(1)
+    cosine = jaxpr.locator(".see-l", has_text="cos")
+    expect(cosine).not_to_be_in_viewport()
+    page.locator("#long .see-pane").first.locator(".see-l", has_text="cos").hover()
+    expect(cosine).to_be_in_viewport()
+    assert page.evaluate("scrollY") == top  # the pane scrolled, the page did not
 
 
 def contrast(a, b):

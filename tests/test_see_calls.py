@@ -157,7 +157,17 @@ def test_returns_what_jit_returns_and_waits_for_it():
     ours = see.calls(f, static_argnames="n")(x, n=2)
     theirs = jax.jit(f, static_argnames="n")(x, n=2)
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
-    assert ours["y"].is_ready()
+
+
+def test_waits_for_the_result():
+    @see.calls
+    def slow(x):
+        return jax.lax.fori_loop(0, 40, lambda _, y: jnp.tanh(y @ x), x)
+
+    x = jnp.full((400, 400), 1e-3)
+    slow(x)
+    assert slow(x).is_ready()
+    assert slow.calls[1].run_ms > 5  # dispatching takes a tenth of that
 
 
 def test_raises_what_jit_raises_and_records_it():

@@ -4,7 +4,6 @@ what each line spells."""
 import functools
 import linecache
 import re
-import sys
 
 import flax.linen as nn
 import jax
@@ -15,9 +14,6 @@ import pytest
 
 from seejax import see
 from seejax.see import _hlo, _jax_private
-
-# `see.trace` is the function; its module has to be asked for.
-trace_module = sys.modules["seejax.see.trace"]
 
 X = jnp.linspace(0.1, 0.9, 4)
 Y = jnp.array([0.2, 0.3, 0.4, 0.1])
@@ -242,6 +238,17 @@ def test_loops_and_branches_point_inside_their_functions():
     picture = traced("branches")
     assert at(picture, "sin") == ["lambda x: jnp.sin(x),"]
     assert at(picture, "cos") == ["lambda x: jnp.cos(x),"]
+
+
+def test_equations_inside_others_are_backward_with_them():
+    picture = see.trace(jax.grad(lambda x: calls_a_jitted_helper_twice(x).sum()), X)
+    inside = [e for e in picture.equations if e.depth > 0 and e.backward]
+    assert inside
+    assert {e.line for e in inside} <= {"y = jnp.sin(x)", "return jnp.cos(y)"}
+
+
+def test_programs_inside_any_parameter_are_found():
+    assert "solve" in at(traced("jax.scipy.linalg.expm"), "triangular_solve")[0]
 
 
 def test_custom_rules_point_to_the_rule():
@@ -472,6 +479,12 @@ def test_fused_equations_share_a_kernel():
     assert "6 equations → 2 kernels (1 fusion)" in str(picture)
 
 
+def test_what_runs_in_a_loop_is_told_from_the_loop():
+    picture = traced("loops")
+    inside = [e for e in picture.equations if e.depth == 1 and e.primitive in ("sin", "mul")]
+    assert len(inside) == 2 and all(e.hlo for e in inside)
+
+
 def test_without_tags_lines_and_primitives_still_tie(monkeypatch):
     def broken(*_):
         raise NotImplementedError
@@ -549,7 +562,9 @@ def test_shows_the_error_of_jax_at_its_line():
 def test_a_wrong_call_is_shown_at_the_definition():
     picture = see.trace(loss, X)
     assert isinstance(picture.error, TypeError)
-    assert "missing 2 required positional arguments" in str(picture)
+    lines = str(picture).splitlines()
+    start = next(i for i, line in enumerate(lines) if "def loss(w, x, y):" in line)
+    assert "missing 2 required positional arguments" in lines[start + 1]
 
 
 def test_not_a_function():
@@ -563,9 +578,16 @@ def test_executes_nothing_and_leaves_f_alone():
         return x
 
     ran = []
-    see.trace(f, X)
+    picture = see.trace(f, X)
     jax.effects_barrier()
-    assert ran == []
+    assert picture.error is None and ran == []
+
+
+def test_a_function_without_equations_is_still_shown():
+    def same(x):
+        return x
+
+    assert "def same(x):" in str(see.trace(same, X))
 
 
 def test_everything_is_escaped():
@@ -616,8 +638,11 @@ def test_what_jax_does_not_document_is_as_we_use_it():
     back = jax.jit(jax.grad(jnp.sin)).trace(1.0).jaxpr
     assert any("transpose(" in _jax_private.scope(e) for e in back.eqns)
     scan = jax.jit(loops).trace(X).jaxpr
-    inner = [j for e in scan.eqns for _, j in _jax_private.subjaxprs(e)]
-    assert _jax_private.defined_at(inner[0]) == __file__
+    assert [name for e in scan.eqns for name, _ in _jax_private.subjaxprs(e)][:1] == ["jaxpr"]
+    # A trace begins with the function traced: no frame of whoever called it.
+    inner = next(j for e in scan.eqns for _, j in _jax_private.subjaxprs(e))
+    frames = _jax_private.frames(_jax_private.opened(inner).eqns[0])
+    assert "loops" not in [code.co_name for code, _ in frames]
 
 
 def test_no_other_file_touches_private_jax():

@@ -42,13 +42,6 @@ def opened(jaxpr: Any) -> Any:
     return getattr(jaxpr, "jaxpr", jaxpr)
 
 
-def defined_at(jaxpr: Any) -> str:
-    """The file of the Python function that a (sub)jaxpr was traced from, or ""."""
-    debug_info = getattr(opened(jaxpr), "debug_info", None)
-    where = getattr(debug_info, "func_src_info", None) or ""
-    return where.rpartition(" at ")[2].rpartition(":")[0]
-
-
 def tagged(jaxpr: Any, tag: str) -> tuple[Any, int]:
     """A copy in which equation n carries the innermost scope `{tag}{n}`, and how many there are.
 

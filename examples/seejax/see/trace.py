@@ -132,7 +132,7 @@ class Trace(Picture):
 
     def _locate(self) -> None:
         """Numbers the equations and finds their lines, in another file too if f only calls it."""
-        self._number(self.jaxpr, None, True)
+        self._number(self.jaxpr, None)
         if len({(n.span.file, n.span.line) for n in self._nodes if n.span}) > 1:
             return
         stacks = []
@@ -149,34 +149,32 @@ class Trace(Picture):
                 if not self._world.has(file) and (mine or not file.startswith(internal)):
                     self._world.families.add(_source.family(file))
                     self._nodes.clear()
-                    self._number(self.jaxpr, None, True)
+                    self._number(self.jaxpr, None)
                 return
 
-    def _number(self, jaxpr: Any, parent: _Node | None, known: bool) -> None:
+    def _number(self, jaxpr: Any, parent: _Node | None) -> None:
         """Numbers the equations depth first and finds where each came from.
 
-        JAX records the frames from where a trace begins. A function jitted inside JAX thus has
-        none of ours and shares the place of its call, and one of ours has its own lines. Only if
-        frames reach back into f can they be those of an earlier call, whose jaxpr is reused.
+        JAX records the frames from where a trace begins. What a function jitted inside JAX does
+        thus has none of ours and shares the place of its call, also if its jaxpr was made for
+        another call; what one of ours does has its own lines.
         """
         for eqn in _jax_private.opened(jaxpr).eqns:
             frames = self._world.frames(_jax_private.frames(eqn), __file__)
             node = _Node(len(self._nodes), eqn, parent, self._world.definition(), [], [], False)
             node.backward = "transpose(" in _jax_private.scope(eqn)
             around: list[_source.Span] = []
-            reused = False
             if parent is not None:
                 node.span, node.callers, node.frames = parent.span, parent.callers, parent.frames
                 node.backward |= parent.backward
                 if frames[: len(parent.frames)] != parent.frames:
                     around = [*parent.callers, *([parent.span] if parent.span else [])]
-                    reused = not known and any(code is self._world.code for code, _ in frames)
-            if frames and not reused:
+            if frames:
                 *node.callers, node.span = [*around, *map(_source.span, frames)]
                 node.frames = frames
             self._nodes.append(node)
             for _, inner in _jax_private.subjaxprs(eqn):
-                self._number(inner, node, self._world.has(_jax_private.defined_at(inner)))
+                self._number(inner, node)
             node.last = len(self._nodes) - 1
 
     def _blame(self, error: BaseException) -> _source.Span | None:
