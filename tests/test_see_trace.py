@@ -251,6 +251,15 @@ def test_programs_inside_any_parameter_are_found():
     assert "solve" in at(traced("jax.scipy.linalg.expm"), "triangular_solve")[0]
 
 
+def test_the_line_of_a_call_covers_what_it_calls():
+    picture = traced("loops")
+    inside = {str(e.index) for e in picture.equations if e.primitive in ("sin", "mul")}
+    line = re.search(
+        r'<div class="see-l"[^>]*data-g="([^"]*)"[^>]*>(?:(?!</div>).)*scan', picture.html()
+    )
+    assert inside <= set(line[1].split())
+
+
 def test_custom_rules_point_to_the_rule():
     picture = traced("custom_jvp")
     assert "scale = 1 - 1 / (1 + jnp.exp(x))" in at(picture, "exp")

@@ -107,17 +107,14 @@ class World:
         first = self.code.co_firstlineno
         return Span(self.code, first, first, 0, 1 << 30)
 
-    def frames(self, frames: Iterable[Frame], outside: str) -> list[Frame]:
-        """The frames of this world, outermost first, without those of whoever called f.
-
-        Callers are what comes before f's own frame, or before the last frame of file `outside`.
-        """
+    def frames(self, frames: Iterable[Frame]) -> list[Frame]:
+        """The frames of this world, outermost first, without those of whoever called f."""
         kept: list[Frame] = []
         entered = False
         for frame in frames:
             code = frame[0]
-            if code.co_filename == outside or (code is self.code and not entered):
-                kept, entered = [], code is self.code
+            if code is self.code and not entered:
+                kept, entered = [], True
             if self.has(code.co_filename) and code.co_name != "<module>":
                 kept.append(frame)
         return kept

@@ -160,7 +160,7 @@ class Trace(Picture):
         another call; what one of ours does has its own lines.
         """
         for eqn in _jax_private.opened(jaxpr).eqns:
-            frames = self._world.frames(_jax_private.frames(eqn), __file__)
+            frames = self._world.frames(_jax_private.frames(eqn))
             node = _Node(len(self._nodes), eqn, parent, self._world.definition(), [], [], False)
             node.backward = "transpose(" in _jax_private.scope(eqn)
             around: list[_source.Span] = []
@@ -179,7 +179,7 @@ class Trace(Picture):
 
     def _blame(self, error: BaseException) -> _source.Span | None:
         frames = [(tb.tb_frame.f_code, tb.tb_lasti) for tb in _links(error.__traceback__)]
-        inside = self._world.frames(frames, __file__)
+        inside = self._world.frames(frames)
         return _source.span(inside[-1]) if inside else self._world.definition()
 
     # --- equations → HLO
