@@ -1,0 +1,478 @@
+"""The built site as its readers have it: in a real Chromium, both languages, wide and narrow."""
+
+import functools
+import http.server
+import itertools
+import os
+import re
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urljoin, urlsplit
+
+import pytest
+from bs4 import BeautifulSoup, Tag
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+import chromium
+
+ROOT = Path(__file__).parents[1]
+SITE = ROOT / "build" / "html"
+LANGUAGES = {"zh": "zh-CN", "en": "en"}
+SOURCES = {
+    language: sorted(
+        path.relative_to(ROOT / "docs" / language).with_suffix("").as_posix()
+        for path in (ROOT / "docs" / language).rglob("*.md")
+    )
+    for language in LANGUAGES
+}
+PAGES = [f"{language}/{name}.html" for language in LANGUAGES for name in SOURCES[language]]
+WIDTHS = {"phone": 375, "desk": 1440}
+
+
+# -- the site and its server ---------------------------------------------------------------------
+
+
+def newest(*places: Path) -> float:
+    files = [f for p in places for f in ([p] if p.is_file() else p.rglob("*")) if f.is_file()]
+    return max(f.stat().st_mtime for f in files if "__pycache__" not in f.parts)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def site() -> Path:
+    """The site as it is built from what the tree holds now."""
+    index = SITE / "index.html"
+    made_of = newest(ROOT / "docs", ROOT / "examples", ROOT / "requirements.lock")
+    if not index.exists() or index.stat().st_mtime < made_of:
+        command = [sys.executable, ROOT / "docs" / "build.py"]
+        result = subprocess.run(command, capture_output=True, encoding="utf8")
+        assert result.returncode == 0, result.stdout + result.stderr
+    return SITE
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def server(site: Path) -> Iterator[str]:
+    handler = functools.partial(Quiet, directory=site)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{httpd.server_port}"
+        httpd.shutdown()
+
+
+class Reader:
+    """A reader's browser, and what went wrong in it."""
+
+    def __init__(self, browser: Browser, home: str, **options: object) -> None:
+        self.context: BrowserContext = browser.new_context(**options)
+        self.context.set_default_timeout(10_000)
+        self.home = home
+        self.ignored = {"net::ERR_ABORTED"}  # the reader went on before it had come
+        if options.get("java_script_enabled") is False:
+            self.ignored.add("csp")  # a script was announced, and is not taken
+        self.wrong: list[str] = []
+        self.page: Page = self.context.new_page()
+        self.page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
+        self.page.on("console", self.heard)
+        self.page.on("requestfailed", self.failed)
+        self.page.on("response", lambda r: r.status < 400 or self.wrong.append(f"no {r.url}"))
+        self.context.route("**/*", self.asked)
+
+    def heard(self, message) -> None:
+        if message.type in ("error", "warning"):
+            self.wrong.append(f"console {message.type}: {message.text}")
+
+    def failed(self, request) -> None:
+        if request.failure not in self.ignored:
+            self.wrong.append(f"{request.failure}: {request.url}")
+
+    def asked(self, route) -> None:
+        url = route.request.url
+        if url.startswith((f"{self.home}/", "data:", "blob:")):
+            route.continue_()
+        else:
+            self.wrong.append(f"it asked for {url}")
+            route.abort()
+
+    def open(self, path: str) -> Page:
+        self.page.goto(f"{self.home}/{path}")
+        return self.page
+
+    def switch(self) -> None:
+        """Click the language switch with the mouse: where it is, without scrolling to it."""
+        box = self.page.locator("a.language-switch").first.bounding_box()
+        self.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+
+    @property
+    def at(self) -> str:
+        return self.page.url.removeprefix(f"{self.home}/")
+
+
+@pytest.fixture
+def reader(browser: Browser, server: str) -> Iterator:
+    readers: list[Reader] = []
+
+    def come(home: str = server, width: str = "desk", **options: object) -> Reader:
+        viewport = {"width": WIDTHS[width], "height": 800}
+        readers.append(Reader(browser, home, viewport=viewport, **options))
+        return readers[-1]
+
+    yield come
+    for each in readers:
+        each.context.close()
+    assert not [(each.at, each.wrong) for each in readers if each.wrong]
+
+
+# -- every page, without a browser ---------------------------------------------------------------
+
+
+@functools.cache
+def soup(path: str) -> BeautifulSoup:
+    return BeautifulSoup((SITE / path).read_text("utf8"), "html.parser")
+
+
+def built() -> list[str]:
+    """Every page that Sphinx has written, its search and index too."""
+    pages = [p for language in LANGUAGES for p in (SITE / language).rglob("*.html")]
+    return [
+        "index.html",
+        *(p.relative_to(SITE).as_posix() for p in pages if "_static" not in p.parts),
+    ]
+
+
+def addresses(page: str) -> Iterator[tuple[Tag, str]]:
+    for tag in soup(page).find_all(True):
+        for name in ("href", "src", "action", "poster", "data"):
+            if tag.get(name):
+                yield tag, tag[name]
+        for candidate in tag.get("srcset", "").split(","):
+            if candidate.strip():
+                yield tag, candidate.split()[0]
+
+
+def test_every_source_is_a_page_in_both_languages(site: Path) -> None:
+    assert SOURCES["zh"] == SOURCES["en"]
+    assert set(PAGES) <= set(built())
+    assert len(PAGES) >= 6
+
+
+def test_every_link_and_fragment_leads_somewhere(site: Path) -> None:
+    lost = []
+    for page in built():
+        for tag, address in addresses(page):
+            parts = urlsplit(address)
+            if parts.scheme in ("data", "mailto"):
+                continue
+            if parts.scheme or parts.netloc:
+                if tag.name != "a" or parts.scheme != "https":
+                    lost.append(f"{page}: <{tag.name}> loads {address} from another machine")
+                continue
+            target = unquote(urlsplit(urljoin(f"/{page}", address)).path).lstrip("/")
+            if not (SITE / target).is_file():
+                lost.append(f"{page}: {address} is no file")
+            elif parts.fragment and target.endswith(".html"):
+                name = unquote(parts.fragment)
+                ids = {t.get("id") for t in soup(target).find_all(id=True)}
+                if name not in ids:
+                    lost.append(f"{page}: {address} is no section")
+    assert not lost, "\n".join(lost)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_names_its_language_and_its_alternates(site: Path, page: str) -> None:
+    language, _, name = page.partition("/")
+    assert soup(page).html["lang"] == LANGUAGES[language]
+    links = {link["hreflang"]: link["href"] for link in soup(page).select("head link[hreflang]")}
+    paths = {code: urljoin(f"/{page}", href) for code, href in links.items()}
+    assert paths == {"zh-CN": f"/zh/{name}", "en": f"/en/{name}", "x-default": f"/en/{name}"}
+    (switch,) = {a["href"] for a in soup(page).select("a.language-switch")}
+    other = next(each for each in LANGUAGES if each != language)
+    assert urljoin(f"/{page}", switch) == f"/{other}/{name}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_headings_pictures_and_formulas_can_be_read_aloud(site: Path, page: str) -> None:
+    article = soup(page).select_one("article")
+    levels = [int(h.name[1]) for h in article.find_all(re.compile("^h[1-6]$"))]
+    assert levels[0] == 1 and levels.count(1) == 1, levels
+    steps = itertools.pairwise(levels)
+    assert all(deeper <= level + 1 for level, deeper in steps), levels
+    assert not [img for img in soup(page).find_all("img") if not img.get("alt", "").strip()]
+    assert not soup(page).select("merror")
+    prose = BeautifulSoup(str(article), "html.parser")
+    for code in prose.select("pre, code, script, style, .cell_output, annotation"):
+        code.decompose()
+    raw = re.findall(r"\S*(?:\$|\\[a-zA-Z(\[{,]|\{[a-z:]+\}`)\S*", prose.get_text())
+    assert not raw, f"markup that was not read: {raw}"
+
+
+# -- every page, in the browser ------------------------------------------------------------------
+
+OVERFLOW = """() => {
+  const wide = document.documentElement.scrollWidth, seen = document.documentElement.clientWidth;
+  const out = [...document.querySelectorAll("body *")].filter(e => {
+    const r = e.getBoundingClientRect();
+    return r.width && r.right > seen + 1 && getComputedStyle(e).position != "fixed";
+  });
+  const which = out.slice(0, 3).map(e => e.outerHTML.slice(0, 80));
+  return wide > seen ? `${wide} > ${seen}: ${which}` : "";
+}"""
+
+# Contrast as WCAG 2 defines it, of every word that is shown, over what lies under it.
+CONTRAST = """() => {
+  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  const rgba = css => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = css; canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
+    return [r, g, b, a / 255];
+  };
+  const over = ([r, g, b, a], under) => [r, g, b].map((c, i) => c * a + under[i] * (1 - a));
+  const light = c => c.map(v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = e => e
+    ? over(rgba(getComputedStyle(e).backgroundColor), ground(e.parentElement))
+    : matchMedia("(prefers-color-scheme: dark)").matches ? [0, 0, 0] : [255, 255, 255];
+  document.getAnimations().forEach(each => each.finish());
+  const poor = new Map();
+  const words = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (words.nextNode()) {
+    const e = words.currentNode.parentElement, style = getComputedStyle(e);
+    if (!words.currentNode.data.trim() || !e.checkVisibility({visibilityProperty: true})) continue;
+    if (!e.getBoundingClientRect().width) continue;
+    if (e.closest("svg, [aria-hidden=true], :disabled")) continue;
+    const under = ground(e), a = light(over(rgba(style.color), under)), b = light(under);
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    const size = parseFloat(style.fontSize);
+    const large = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
+    if (ratio < (large ? 3 : 4.5))
+      poor.set(`${e.tagName}.${e.className} ${style.color} on ${under.map(Math.round)}`,
+        `${ratio.toFixed(2)} ${words.currentNode.data.trim().slice(0, 30)}`);
+  }
+  return [...poor].map(([what, ratio]) => `${ratio} — ${what}`);
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_page_loads_fits_and_can_be_read(reader, width: str, scheme: str) -> None:
+    here = reader(width=width, color_scheme=scheme)
+    wrong = []
+    for path in built():
+        page = here.open(path)
+        page.wait_for_load_state("networkidle" if scheme == "light" else "load")
+        if overflow := page.evaluate(OVERFLOW):
+            wrong.append(f"{path} is wider than its window: {overflow}")
+        wrong += [f"{path}: contrast {poor}" for poor in page.evaluate(CONTRAST)]
+        if path in PAGES and not page.locator("a.language-switch").first.is_visible():
+            wrong.append(f"{path}: no language switch to be seen")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_page_opens_from_the_disk(reader, site: Path) -> None:
+    here = reader(home=site.as_uri())
+    for path in PAGES:
+        page = here.open(path)
+        expect(page.locator("article h1")).to_be_visible()
+    here.switch()
+    page.wait_for_url(f"**/{PAGES[-1].replace('en/', 'zh/')}*")
+
+
+def test_light_and_dark_differ(reader) -> None:
+    grounds = {}
+    for scheme in ("light", "dark"):
+        page = reader(color_scheme=scheme).open("zh/jit.html")
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        grounds[scheme] = sum(map(int, re.findall(r"\d+", ground)[:3]))
+    assert grounds["light"] > 600 and grounds["dark"] < 150, grounds
+
+
+# -- what a reader does --------------------------------------------------------------------------
+
+
+def sections(path: str) -> list[str]:
+    return [s["id"] for s in soup(path).select("article section section[id]")]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_switch_keeps_page_and_section(reader, width: str) -> None:
+    here = reader(width=width)
+    third = sections("zh/jit.html")[2]
+    page = here.open(f"zh/jit.html#{third}")
+    here.switch()
+    page.wait_for_url(f"**/en/jit.html#{third}")
+    expect(page.locator(f"#{third}")).to_be_in_viewport()
+    here.switch()
+    page.wait_for_url(f"**/zh/jit.html#{third}")
+
+
+def test_the_switch_goes_where_the_reader_has_scrolled_to(reader) -> None:
+    here = reader()
+    later = sections("zh/jit.html")[4]
+    page = here.open("zh/jit.html")
+    page.locator(f"#{later}").evaluate("e => e.scrollIntoView({behavior: 'instant'})")
+    assert "#" not in here.at
+    here.switch()
+    page.wait_for_url(f"**/en/jit.html#{later}")
+    expect(page.locator(f"#{later} > h2")).to_be_in_viewport()
+    # A section that was asked for and left behind is no longer where the reader is.
+    first = sections("zh/jit.html")[0]
+    here.open(f"zh/jit.html#{first}")
+    page.locator(f"#{later}").evaluate("e => e.scrollIntoView({behavior: 'instant'})")
+    here.switch()
+    page.wait_for_url(f"**/en/jit.html#{later}")
+
+
+def test_the_switch_at_the_top_of_a_page_stays_at_the_top(reader) -> None:
+    here = reader()
+    page = here.open("en/jit.html")
+    here.switch()
+    page.wait_for_url("**/zh/jit.html")
+    assert page.evaluate("scrollY") == 0
+
+
+def test_without_script_everything_can_be_read(reader) -> None:
+    here = reader(java_script_enabled=False)
+    for path in PAGES:
+        page = here.open(path)
+        article = page.locator("article")
+        expect(article.locator("h1")).to_be_visible()
+        hidden = article.locator("h2, p").all()
+        assert all(
+            part.is_visible()
+            for part in hidden
+            if not part.locator("xpath=ancestor::details").count()
+        )
+    page = here.open("zh/jit.html")
+    page.locator("article details > summary").first.click()
+    assert page.locator("article details").first.get_attribute("open") is not None
+    here.switch()
+    page.wait_for_url("**/en/jit.html")
+
+
+@pytest.mark.parametrize(
+    ("locale", "language"),
+    [("zh-CN", "zh"), ("zh-TW", "zh"), ("en-GB", "en"), ("fr-FR", "en")],
+)
+def test_the_root_chooses_by_the_browser_s_language(reader, locale: str, language: str) -> None:
+    here = reader(locale=locale)
+    page = here.open("index.html")
+    page.wait_for_url(f"**/{language}/index.html")
+    assert page.locator("html").get_attribute("lang") == LANGUAGES[language]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_root_without_script_is_two_links(reader, language: str) -> None:
+    here = reader(java_script_enabled=False)
+    page = here.open("index.html")
+    assert here.at == "index.html"
+    page.locator(f"a[href='{language}/index.html']").click()
+    assert here.at == f"{language}/index.html"
+
+
+@pytest.mark.parametrize(
+    ("language", "query", "width"),
+    [
+        ("zh", "追踪", "desk"),
+        ("en", "tracing", "desk"),
+        ("zh", "缓存", "phone"),
+        ("en", "grad", "phone"),
+    ],
+)
+def test_search_answers(reader, language: str, query: str, width: str) -> None:
+    here = reader(width=width)
+    page = here.open(f"{language}/index.html")
+    page.locator("button.search-button, button.search-button__button").locator(
+        "visible=true"
+    ).first.click()
+    field = page.locator("input[type=search]").locator("visible=true").first
+    field.fill(query)
+    field.press("Enter")
+    page.wait_for_url("**/search.html?q=*")
+    result = page.locator("#search-results li a").first
+    result.wait_for()
+    target = result.get_attribute("href")
+    assert urlsplit(target).path in {f"{name}.html" for name in SOURCES[language]}
+    result.click()
+    page.wait_for_url(f"**/{language}/{urlsplit(target).path}*")
+    assert query.lower() in page.locator("article").inner_text().lower()
+
+
+def test_folded_cells_open_by_keyboard_and_say_what_they_hold(reader) -> None:
+    for path, check in (("zh/jit.html", "展开"), ("en/jit.html", "Show")):
+        page = reader().open(path)
+        folded = page.locator("article details").first
+        summary = folded.locator("summary")
+        assert check in summary.inner_text()
+        inside = folded.locator("pre").first
+        expect(inside).to_be_hidden()
+        summary.focus()
+        page.keyboard.press("Enter")
+        expect(inside).to_be_visible()
+        page.keyboard.press("Enter")
+        expect(inside).to_be_hidden()
+
+
+# -- the browser itself --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bare_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine that has nothing installed: what is on PATH is what a test puts there."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    return tmp_path
+
+
+def command(folder: Path, name: str, script: str = "") -> str:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_chromium_is_taken_from_path_then_installed_then_missed_aloud(
+    bare_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = bare_path / "own"
+
+    def fetch() -> str:
+        own.touch()
+        return ""
+
+    with pytest.raises(
+        RuntimeError, match=r"no Chromium here(?s:.*)apt-get is not on PATH\nno net"
+    ):
+        chromium.executable(str(own), fetch=lambda: "no net")
+    command(bare_path, "apt-get", "echo 'nothing to be reached'; exit 100")
+    with pytest.raises(RuntimeError, match="nothing to be reached"):
+        chromium.executable(str(own), fetch=lambda: "")
+    assert chromium.executable(str(own), fetch=fetch) == str(own)
+    own.unlink()
+    made = bare_path / "chromium"
+    command(bare_path, "apt-get", f'[ "$2" = update ] || {{ : > {made}; /bin/chmod +x {made}; }}')
+    assert chromium.executable(str(own), fetch=lambda: "not asked") == str(made)
+    made.unlink()
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(RuntimeError, match="apt-get needs root"):
+        chromium.executable(str(own), fetch=lambda: "")
+    found = command(bare_path, "google-chrome")
+    assert chromium.executable(str(own), fetch=lambda: "not asked") == found
+
+
+@pytest.mark.skipif("sys.platform != 'linux'", reason="fontconfig is Linux's")
+def test_a_chinese_font_is_installed_or_missed_aloud(bare_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="no font for Chinese here"):
+        chromium.chinese_font()
+    font = bare_path / "font"
+    command(bare_path, "fc-list", f"[ ! -e {font} ] || echo Noto")
+    with pytest.raises(RuntimeError, match="no font for Chinese here"):
+        chromium.chinese_font()
+    command(bare_path, "apt-get", f": > {font}")
+    chromium.chinese_font()
