@@ -9,6 +9,8 @@ asked for.
 
 import argparse
 import asyncio
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -19,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
@@ -262,6 +265,20 @@ def read_the_docs_target() -> dict[str, Path]:
     return {language: Path(os.environ["READTHEDOCS_OUTPUT"]) / "html"}
 
 
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """One build at a time in a tree; the system lets go of the lock of one that was killed."""
+    BUILD.mkdir(exist_ok=True)
+    with open(BUILD / "lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("build", "another build is at work here; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@alone()
 def build() -> Path:
     """Build what is asked for; return the page to open."""
     on_read_the_docs = "READTHEDOCS_OUTPUT" in os.environ

@@ -291,7 +291,7 @@ def during_execution(book: Book) -> bool:
 
 
 def during_sphinx(book: Book) -> bool:
-    return any((book.root / "build" / "sphinx").rglob("unfinished")) and any(
+    return any(
         path.stat().st_mtime > book.mark.stat().st_mtime
         for path in (book.root / "build" / "sphinx").rglob("*.doctree")
     )
@@ -337,7 +337,20 @@ def test_a_stopped_build_harms_nothing(
     output = book.build()
     assert executed(output) == (3 if when is during_execution else 0)
     assert "第二版。" in book.shown("zh") and "First edition." in book.shown("en")
-    assert not list(book.root.rglob("unfinished"))
+
+
+def test_two_builds_at_once_do_not_meet(book: Book) -> None:
+    book.edit("tiny.value", "tiny.value + 1")
+    running = [book.start(), book.start()]
+    try:
+        outputs = [process.communicate(timeout=90)[0] for process in running]
+    finally:
+        for process in running:
+            stop(process)
+    assert [process.returncode for process in running] == [0, 0], outputs
+    assert sorted(map(executed, outputs)) == [0, 2]
+    assert sum("another build is at work here" in output for output in outputs) == 1
+    assert book.outputs("zh")[0] == book.outputs("en")[0] == "43"
 
 
 @pytest.mark.parametrize(
