@@ -57,7 +57,8 @@ def cache_folder() -> Path:
     The cache keys on the source of the cells alone; what they import is in the folder's name.
     """
     digest = hashlib.sha256(f"{sys.version_info[:2]} {sorted(PAGE_ENV.items())}".encode())
-    for path in [*sorted((ROOT / "examples").rglob("*.py")), ROOT / "requirements.lock"]:
+    package = [p for p in (ROOT / "examples").rglob("*") if p.suffix in (".py", ".css", ".js")]
+    for path in [*sorted(package), ROOT / "requirements.lock"]:
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
     return BUILD / "cache" / digest.hexdigest()[:16]
 
@@ -199,14 +200,23 @@ def execute(languages) -> Path:
     return folder
 
 
+def extensions_digest() -> str:
+    sources = [path.read_bytes() for path in sorted((DOCS / "_ext").glob("*.py"))]
+    return hashlib.sha256(b"\0".join(sources)).hexdigest()
+
+
 def sphinx(language: str, cache: Path) -> subprocess.Popen:
-    """Start Sphinx for one language. What a killed build has left is not built upon."""
+    """Start Sphinx for one language, upon what the last build has left if that can be trusted.
+
+    It cannot if that build did not finish, or was made by other extensions: Sphinx does not
+    look at their code.
+    """
     work = BUILD / "sphinx" / language
-    unfinished = work / "unfinished"
-    if unfinished.exists():
-        shutil.rmtree(work)
+    finished = work / "finished"
+    if not finished.exists() or finished.read_text() != extensions_digest():
+        shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True, exist_ok=True)
-    unfinished.touch()
+    finished.unlink(missing_ok=True)
     command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-W", "--keep-going"]
     command += ["-c", DOCS, "-t", language, "-D", f"nb_execution_cache_path={cache}"]
     return subprocess.Popen(
@@ -220,7 +230,7 @@ def sphinx(language: str, cache: Path) -> subprocess.Popen:
 
 def publish(language: str, out: Path) -> None:
     """Put a finished site in its place at once; until then the last good one stays."""
-    (BUILD / "sphinx" / language / "unfinished").unlink()
+    (BUILD / "sphinx" / language / "finished").write_text(extensions_digest())
     new, old = out.with_name(out.name + ".new"), out.with_name(out.name + ".old")
     for leftover in (new, old):
         shutil.rmtree(leftover, ignore_errors=True)

@@ -158,10 +158,18 @@ def test_by_touch_on_a_phone(open_page):
     assert len(lit(page, "optimized HLO")) == 2
     pane(page, "jaxpr").get_by_text("tanh", exact=True).tap()
     assert lit(page, "Python") == ["h = jnp.tanh(x @ w)"]
-    # What is too wide scrolls inside its pane.
+    # What is too wide goes on in the next line, further in than it began; nothing is cut off.
     code = pane(page, "optimized HLO").locator(".see-code")
-    code.evaluate("el => el.scrollTo({left: 50, behavior: 'instant'})")
-    assert code.evaluate("el => el.scrollLeft") > 0
+    assert code.evaluate("el => el.scrollWidth - el.clientWidth") == 0
+    starts = code.evaluate("""el => [...el.querySelectorAll(".see-l code")].map(code => {
+        const range = document.createRange();
+        range.selectNodeContents(code);
+        return [...range.getClientRects()].filter(r => r.width > 1).map(r => [r.top, r.left]);
+    })""")
+    wrapped = [rects for rects in starts if rects[-1][0] - rects[0][0] > 10]
+    assert wrapped, "on a phone some instruction is longer than the screen"
+    for rects in wrapped:
+        assert min(left for top, left in rects if top > rects[0][0] + 10) > rects[0][1]
     page.get_by_text("power", exact=True).tap()
     expect(page.locator(".see-on")).to_have_count(0)
     boxes = [pane(page, title).bounding_box() for title in ("Python", "jaxpr", "optimized HLO")]
@@ -173,6 +181,15 @@ def test_panes_stand_side_by_side_on_a_wide_screen(open_page):
     boxes = [pane(page, title).bounding_box() for title in ("Python", "jaxpr", "optimized HLO")]
     assert boxes[0]["y"] == boxes[1]["y"] == boxes[2]["y"]
     assert page.evaluate("document.documentElement.scrollWidth") == 1280
+
+
+def test_the_hlo_stands_beside_both_others_where_three_columns_do_not_fit(open_page):
+    page = open_page(viewport={"width": 900, "height": 800})
+    python, jaxpr, hlo = [
+        pane(page, title).bounding_box() for title in ("Python", "jaxpr", "optimized HLO")
+    ]
+    assert python["x"] == jaxpr["x"] < hlo["x"]
+    assert python["y"] == hlo["y"] < jaxpr["y"]
 
 
 def test_a_counterpart_out_of_sight_is_scrolled_to(open_page):

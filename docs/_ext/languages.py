@@ -1,4 +1,4 @@
-"""One book in two languages: equal sections have equal names, and each page leads to the other's."""
+"""One book in two languages: equal sections have equal names, each page leads to the other's."""
 
 import os
 
@@ -7,7 +7,7 @@ from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
 
-# For each tree: what HTML calls its language, how Read the Docs spells it in addresses, its own name.
+# For each tree: its language as HTML names it, as Read the Docs spells it, as its readers do.
 LANGUAGES = {
     "zh": {"hreflang": "zh-CN", "slug": "zh-cn", "name": "中文"},
     "en": {"hreflang": "en", "slug": "en", "name": "English"},

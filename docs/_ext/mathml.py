@@ -10,6 +10,8 @@ logger = logging.getLogger(__name__)
 
 # a function's name needs a thin space before its argument (sin x), unless a bracket follows
 NAME = re.compile(r"(<m[io][^>]*>[a-z]{2,}</m[io]>)(?!<mrow><mo[^>]*>&#x00028;|<mo[^>]*>&#x00028;)")
+# a prime is raised by its own glyph; without a mathematical font a superscript raises it twice
+PRIME = re.compile(r"<msup>(<mi>\w</mi>)<mi>(&#x0203[2-4];)</mi></msup>")
 
 
 def formula(node, display: str) -> str:
@@ -22,7 +24,8 @@ def formula(node, display: str) -> str:
         return ""
     if "\\" in mathml:  # an unknown command is passed through as text
         logger.warning("a command in %r is unknown", latex, location=node)
-    return NAME.sub(r'\1<mspace width="0.167em"/>', mathml)
+    mathml = NAME.sub(r'\1<mspace width="0.167em"/>', mathml)
+    return PRIME.sub(r'<mrow>\1<mo lspace="0" rspace="0">\2</mo></mrow>', mathml)
 
 
 def inline(translator, node) -> None:

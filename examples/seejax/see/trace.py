@@ -646,6 +646,9 @@ def _line(own, inside, gutter: str, code: str, label: str, more: str = "") -> st
     if match := re.search(r' class="([^"]*)"', more):
         classes += " " + match[1]
         more = more.replace(match[0], "")
+    text = re.sub(r"<[^>]*>", "", code)
+    if indent := len(text) - len(text.lstrip(" ")):  # a long line wraps below its own beginning
+        more += f' style="--i:{indent}"'
     return (
         f'<div class="{classes}" role="listitem"{data}{focus}{more}>'
         f'<span class="see-g">{gutter}</span><code>{code}</code>{heard}</div>'
