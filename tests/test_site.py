@@ -79,26 +79,29 @@ class Reader:
             self.ignored.add("csp")  # a script was announced, and is not taken
         self.wrong: list[str] = []
         self.page: Page = self.context.new_page()
-        self.page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
+        self.page.on("pageerror", lambda error: self.note(f"error: {error}"))
         self.page.on("console", self.heard)
         self.page.on("requestfailed", self.failed)
-        self.page.on("response", lambda r: r.status < 400 or self.wrong.append(f"no {r.url}"))
+        self.page.on("response", lambda r: r.status < 400 or self.note(f"no {r.url}"))
         self.context.route("**/*", self.asked)
+
+    def note(self, what: str) -> None:
+        self.wrong.append(f"{self.at}: {what}")
 
     def heard(self, message) -> None:
         if message.type in ("error", "warning"):
-            self.wrong.append(f"console {message.type}: {message.text}")
+            self.note(f"console {message.type}: {message.text}")
 
     def failed(self, request) -> None:
         if request.failure not in self.ignored:
-            self.wrong.append(f"{request.failure}: {request.url}")
+            self.note(f"{request.failure}: {request.url}")
 
     def asked(self, route) -> None:
         url = route.request.url
         if url.startswith((f"{self.home}/", "data:", "blob:")):
             route.continue_()
         else:
-            self.wrong.append(f"it asked for {url}")
+            self.note(f"it asked for {url}")
             route.abort()
 
     def open(self, path: str) -> Page:
@@ -127,7 +130,8 @@ def reader(browser: Browser, server: str) -> Iterator:
     yield come
     for each in readers:
         each.context.close()
-    assert not [(each.at, each.wrong) for each in readers if each.wrong]
+    wrong = [what for each in readers for what in each.wrong]
+    assert not wrong, "\n".join(wrong)
 
 
 # -- every page, without a browser ---------------------------------------------------------------
