@@ -222,6 +222,17 @@ def test_only_what_changed_is_executed(book: Book) -> None:
     assert all("43" in book.outputs(language)[0] for language in ("zh", "en"))
 
 
+def test_changed_machinery_is_seen_on_every_page_and_executes_nothing(book: Book) -> None:
+    assert executed(book.build()) == 0  # a copy is at another place, and so rendered anew once
+    extension = book.root / "docs" / "_ext" / "languages.py"
+    extension.write_text(extension.read_text("utf8").replace('"English"', '"Anglais"'), "utf8")
+    assert executed(book.build()) == 0
+    assert "Anglais" in book.shown("zh") and "Anglais" in book.shown("zh", "index")
+    style = book.root / "examples" / "seejax" / "see" / "see.css"
+    style.write_text(style.read_text("utf8") + "/* new */")
+    assert executed(book.build()) == 2, "pictures carry their style: it is part of the package"
+
+
 def test_failing_cells_are_named_by_page_line_and_error(book: Book) -> None:
     before = book.site()
     (book.root / "examples" / "seejax" / "tiny.py").unlink()
@@ -290,11 +301,17 @@ def during_execution(book: Book) -> bool:
     return book.mark.exists() and book.mark.read_text() != ""
 
 
-def during_sphinx(book: Book) -> bool:
-    return any(
-        path.stat().st_mtime > book.mark.stat().st_mtime
-        for path in (book.root / "build" / "sphinx").rglob("*.doctree")
-    )
+def begun(book: Book, pattern: str) -> bool:
+    written = (book.root / "build" / "sphinx").rglob(pattern)
+    return any(path.stat().st_mtime > book.mark.stat().st_mtime for path in written)
+
+
+def during_reading(book: Book) -> bool:
+    return begun(book, "*.doctree")
+
+
+def during_writing(book: Book) -> bool:
+    return begun(book, "index.html")
 
 
 @pytest.mark.parametrize(
@@ -303,8 +320,9 @@ def during_sphinx(book: Book) -> bool:
         (during_execution, signal.SIGKILL),
         (during_execution, signal.SIGINT),
         (during_execution, signal.SIGTERM),
-        (during_sphinx, signal.SIGKILL),
-        (during_sphinx, signal.SIGINT),
+        (during_reading, signal.SIGKILL),
+        (during_writing, signal.SIGKILL),
+        (during_writing, signal.SIGINT),
     ],
 )
 def test_a_stopped_build_harms_nothing(
