@@ -1,4 +1,14 @@
-"""What tests and doctests meet: eight CPU devices, and a JAX that promotes nothing silently."""
+"""What tests and doctests meet: eight CPU devices, and a JAX that promotes nothing silently.
+
+>>> jax.device_count()
+8
+>>> jnp.ones(2, "int8") + jnp.ones(2)  # doctest: +IGNORE_EXCEPTION_DETAIL
+Traceback (most recent call last):
+TypePromotionError: Input dtypes have no available implicit dtype promotion path
+>>> jnp.ones((3, 2)) + jnp.ones(2)  # doctest: +IGNORE_EXCEPTION_DETAIL
+Traceback (most recent call last):
+ValueError: Operands could not be broadcast together
+"""
 
 import doctest
 import os
@@ -23,7 +33,11 @@ def doctest_names(doctest_namespace: dict) -> None:
 
 
 class MarkdownParser(doctest.DocTestParser):
-    """Finds examples in pages, where a closing fence ends the output as an empty line does."""
+    r"""Finds examples in pages, where a closing fence ends the output as an empty line does.
+
+    >>> [(e.lineno, e.want) for e in MarkdownParser().get_examples("```\n>>> 1 + 1\n2\n```\nSo.")]
+    [(1, '2\n')]
+    """
 
     def parse(self, string: str, name: str = "<string>") -> list:
         fence = re.compile(r"^ *(`{3,}|~{3,}|:{3,}).*$", re.MULTILINE)
