@@ -42,6 +42,7 @@ html_js_files = [("languages.js", {"defer": "defer"})]
 templates_path = ["_templates"]
 html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 html_copy_source = False
+html_use_index = False  # nothing is indexed; the search is
 html_show_sourcelink = False
 html_search_language = "zh" if chinese else "en"
 html_search_options = {"dict": ""}  # jieba loads its dictionary itself; a second time costs 3 s

@@ -1,10 +1,8 @@
 """The pictures in a real browser: what lights up by mouse, keyboard and touch; no script at all."""
 
-import shutil
-
 import jax.numpy as jnp
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from seejax import see
 
@@ -41,17 +39,6 @@ def page_file(tmp_path_factory):
         encoding="utf-8",
     )
     return file.as_uri()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    with sync_playwright() as playwright:
-        # Without one on PATH, Playwright's own, or its message that says how to get it.
-        browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
