@@ -13,6 +13,7 @@ ValueError: Operands could not be broadcast together
 import doctest
 import os
 import re
+from collections.abc import Iterator
 
 # JAX reads these when it starts, so they come before its import.
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -21,6 +22,9 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 import jax
 import jax.numpy as jnp
 import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+import chromium
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -45,3 +49,14 @@ class MarkdownParser(doctest.DocTestParser):
 
 
 doctest.DocTestParser = MarkdownParser  # pytest takes it for text files; modules keep their own
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real Chromium; installed if need be, and never left out."""
+    chromium.chinese_font()
+    with sync_playwright() as playwright:
+        path = chromium.executable(playwright.chromium.executable_path)
+        browser = playwright.chromium.launch(executable_path=path, args=chromium.ARGUMENTS)
+        yield browser
+        browser.close()
