@@ -54,7 +54,7 @@ def test_counts_the_traces_that_python_counts():
         (
             dict(x=np.ones(3, "f4")),
             dict(x=np.ones((2, 3), "i4")),
-            "x: shape (3,) → (2, 3), dtype f32 → i32",
+            "x: shape (3,) → (2, 3); x: dtype f32 → i32",
         ),
     ],
 )
@@ -65,6 +65,13 @@ def test_names_the_cause(first, second, cause):
     f(**second)
     assert outcomes(f) == ["compiled", "compiled", "cached"]
     assert causes(f) == ["first call", cause, ""]
+
+
+def test_the_cause_is_the_difference_from_the_nearest_earlier_call():
+    f = see.calls(lambda x: -x)
+    for x in (np.ones(3, "f4"), np.ones((3, 1), "f4"), np.ones(3, "i4")):
+        f(x)
+    assert f.calls[2].cause == "x: dtype f32 → i32"  # from the first; the second is further off
 
 
 def test_names_static_values_by_argument():

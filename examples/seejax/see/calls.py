@@ -225,8 +225,7 @@ def _differences(old: _Signature, new: _Signature) -> list[str]:
                     changes.append(f"dtype {x.typed} → {y.typed}")
                 elif x.weak != y.weak:
                     changes.append(f"weak type {x.typed} → {y.typed}")
-                if changes:
-                    found.append(f"{path}: {', '.join(changes)}")
+                found += [f"{path}: {change}" for change in changes]
     for name, value in new.config.items():
         if not _same(old.config[name], value):
             found.append(f"config {name}: {old.config[name]} → {value}")

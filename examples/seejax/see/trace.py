@@ -317,6 +317,8 @@ class Trace(Picture):
         self._fusions = {row.instruction.name: i for i, row in enumerate(fusions, 1)}
 
     def _summary(self) -> str:
+        if self.jaxpr is None:
+            return "not traced"
         leaves = sum(node.last == node.index for node in self._nodes)
         text = _count(leaves, "equation")
         if self._rows:
