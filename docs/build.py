@@ -307,11 +307,8 @@ def serve(port: int) -> None:
     """Serve the site and build again on every change; the open page reloads itself."""
     from livereload import Server
 
-    def rebuild() -> None:
-        try:
-            build()
-        except BuildError as error:  # keep serving: the next save may mend it
-            print(error, file=sys.stderr)
+    def rebuild() -> None:  # a process of its own: the server has an event loop, and so has a build
+        subprocess.run([sys.executable, __file__])  # when it fails, the next save may mend it
 
     server = Server()
     for pattern in ("docs/**/*.*", "examples/**/*.*"):

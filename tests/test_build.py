@@ -6,9 +6,11 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -124,11 +126,12 @@ class Book:
             assert old in text
             self.page(language, name).write_text(text.replace(old, new), "utf8")
 
-    def start(self, *before: str, **variables: str) -> subprocess.Popen:
+    def start(self, *before: str, serve: int = 0, **variables: str) -> subprocess.Popen:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("READTHEDOCS")}
         path = os.pathsep.join([str(self.root / "guard"), str(self.root / "examples")])
         return subprocess.Popen(
-            [*before, sys.executable, self.root / "docs" / "build.py"],
+            [*before, sys.executable, self.root / "docs" / "build.py"]
+            + (["--serve", "--port", str(serve)] if serve else []),
             env={**clean, "PYTHONPATH": path, "SLOW_MARK": str(self.mark), **variables},
             cwd=self.root,
             stdout=subprocess.PIPE,
@@ -426,3 +429,33 @@ def test_a_build_needs_no_network(book: Book) -> None:
         and not subprocess.run([*without, sys.executable, "-c", ""], capture_output=True).returncode
     )
     assert executed(book.build(*(without if permitted else []))) == 2
+
+
+def test_the_served_site_follows_an_edit_and_outlives_a_fault(book: Book) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    def read() -> str:
+        with contextlib.suppress(OSError):
+            address = f"http://127.0.0.1:{port}/zh/page.html"
+            with urllib.request.urlopen(address, timeout=5) as page:
+                return page.read().decode("utf8")
+        return ""
+
+    process = book.start(serve=port)
+    try:
+        wait_until(lambda: "第一版。" in read())
+        book.edit("(page-next)=\n", "", "zh")  # a fault: it is told, and the last good site stays
+        finished = book.root / "build" / "sphinx" / "zh" / "finished"
+        wait_until(lambda: book.page("zh").touch() or not finished.exists())  # until it is seen
+        assert process.poll() is None and "第一版。" in read()
+        book.edit("## 追踪 2", "(page-next)=\n## 追踪 2", "zh")
+        book.edit("第一版。", "第二版。", "zh")
+        wait_until(lambda: "第二版。" in read())
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=20)
+    finally:
+        stop(process)
+    assert "Sphinx failed: zh" in output
+    assert "Traceback (most recent call last)" not in output
