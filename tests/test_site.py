@@ -333,6 +333,19 @@ def test_the_switch_goes_where_the_reader_has_scrolled_to(reader) -> None:
     page.wait_for_url(f"**/en/jit.html#{later}")
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_switch_by_keyboard_does_not_move_the_page(reader, width: str) -> None:
+    here = reader(width=width)
+    third = sections("en/jit.html")[2]
+    page = here.open(f"en/jit.html#{third}")
+    expect(page.locator(f"#{third}")).to_be_in_viewport()
+    before = page.evaluate("scrollY")
+    page.locator("a.language-switch").first.focus()
+    assert page.evaluate("scrollY") == before > 0
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/zh/jit.html#{third}")
+
+
 def test_the_switch_at_the_top_of_a_page_stays_at_the_top(reader) -> None:
     here = reader()
     page = here.open("en/jit.html")
