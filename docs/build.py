@@ -132,11 +132,12 @@ def check_outcome(page: Path, notebook, error: Exception | None) -> None:
 
 
 def shorten_errors(notebook) -> None:
-    """Show an expected error as its name and message: not our path, nor the frames inside JAX."""
+    """Show an expected error as its name and message: no path or address, no frames inside JAX."""
     for cell in code_cells(notebook):
         for output in cell.outputs:
             if output.output_type == "error":
                 message = re.sub(r"\S*/ipykernel_\d+/\d+\.py", "<cell>", output.evalue)
+                message = re.sub(r" at 0x[0-9a-f]+", "", message)
                 output.traceback = [f"{output.ename}: {message}"]
 
 
