@@ -29,7 +29,7 @@ pair: $(READY) ## after reading both languages of a page again: make pair PAGE=j
 
 lock: $(READY) ## resolve pyproject.toml anew into requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --upgrade --python-version 3.11 --generate-hashes \
-	  --no-header --no-annotate --no-emit-index-url --group docs --group test \
+	  --no-header --no-annotate --no-emit-index-url --extra training --group docs --group test \
 	  pyproject.toml -o requirements.lock
 
 clean: ## remove everything that was built, .venv too
