@@ -1,0 +1,241 @@
+"""The data sets: what is in them, and what happens when preparing them goes wrong."""
+
+import functools
+import gzip
+import hashlib
+import http.server
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+from sklearn.datasets import load_digits
+
+from seejax import digits
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("tfds")
+
+
+def digest(*splits: digits.Split) -> str:
+    return hashlib.sha256(b"".join(array.tobytes() for s in splits for array in s)).hexdigest()
+
+
+LOAD = """
+import hashlib, sys
+from seejax import digits
+arrays = [array for split in digits.SPLITS for array in digits.load("digits", split, sys.argv[1])]
+assert "tensorflow" not in sys.modules
+print(hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest())
+"""
+
+
+def start(code: str, *args: object) -> subprocess.Popen:
+    command = [sys.executable, "-W", "error", "-c", code, *map(str, args)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_digits_are_those_of_scikit_learn_each_once(data_dir):
+    train, test = (digits.load("digits", split, data_dir) for split in digits.SPLITS)
+    assert len(train.labels) == 1437 and len(test.labels) == 360
+    levels, labels = load_digits(return_X_y=True)
+    assert set(np.unique(levels)) == set(range(17))
+    ours = [(int(y), tuple(x.ravel())) for s in (train, test) for x, y in zip(*s, strict=True)]
+    theirs = [
+        (int(y), tuple((x * 255 / 16).round().astype(int)))
+        for x, y in zip(levels, labels, strict=True)
+    ]
+    assert sorted(ours) == sorted(theirs)
+
+
+def test_every_class_and_every_part_of_the_file_is_in_both_splits(data_dir):
+    test = digits.load("digits", "test", data_dir)
+    levels, labels = load_digits(return_X_y=True)
+    shares = np.bincount(test.labels) / np.bincount(labels)
+    assert np.all(np.abs(shares - 0.2) < 1 / 170)
+    known = {tuple((x * 255 / 16).round().astype(int)): i for i, x in enumerate(levels)}
+    places = np.array([known[tuple(x.ravel())] for x in test.images])
+    eighths, _ = np.histogram(places, bins=8, range=(0, 1797))  # the file is ordered by writer
+    assert np.all(np.abs(eighths - 45) <= 10)
+
+
+def test_features_are_declared_as_tfds_declares_them(data_dir):
+    digits.load("digits", "train", data_dir)
+    builder = tfds.builder_from_directory(data_dir / "digits" / "1.0.0")  # no code of ours
+    assert builder.info.features["image"].shape == (8, 8, 1)
+    assert builder.info.splits["train"].num_examples == 1437
+    first = builder.as_data_source("train")[0]
+    images, labels = digits.load("digits", "train", data_dir)
+    assert np.array_equal(first["image"], images[0]) and first["label"] == labels[0]
+
+
+def test_four_processes_prepare_at_the_same_time(data_dir, tmp_path):
+    running = [start(LOAD, tmp_path) for _ in range(4)]
+    outcomes = [(*process.communicate(), process.returncode) for process in running]
+    expected = digest(*(digits.load("digits", split, data_dir) for split in digits.SPLITS))
+    assert outcomes == [(expected + "\n", "", 0)] * 4
+    assert [path.name for path in (tmp_path / "digits").iterdir()] == ["1.0.0"]
+
+
+def test_preparing_was_killed_midway(data_dir, tmp_path):
+    killed = start(
+        """
+import os, signal, sys
+from seejax import digits
+png, count = digits._png, 0
+def last(image):
+    global count
+    count += 1
+    if count == 1700:                   # train is written, test is not
+        os.kill(os.getpid(), signal.SIGKILL)
+    return png(image)
+digits._png = last
+digits.load("digits", "train", sys.argv[1])
+""",
+        tmp_path,
+    )
+    killed.communicate()
+    assert killed.returncode == -9
+    left = [path.name for path in (tmp_path / "digits").iterdir()]
+    assert len(left) == 1 and left[0].startswith("incomplete.")
+    again = start(LOAD, tmp_path)
+    out, err = again.communicate()
+    expected = digest(*(digits.load("digits", split, data_dir) for split in digits.SPLITS))
+    assert (out, err) == (expected + "\n", "")
+
+
+def test_damaged_files_are_told_with_their_folder(data_dir, tmp_path):
+    digits.load("digits", "train", data_dir)
+    shutil.copytree(data_dir / "digits", tmp_path / "digits")
+    (file,) = tmp_path.rglob("*train*")
+    file.write_bytes(file.read_bytes()[:-5000])
+    with pytest.raises(digits.DataError, match=r"digits/1\.0\.0 cannot be read .* delete that"):
+        digits.load("digits", "train", tmp_path)
+
+
+def test_a_place_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(digits.DataError, match=r"cannot write digits to .*TFDS_DATA_DIR"):
+        digits.load("digits", "train", tmp_path / "file")
+
+
+@pytest.mark.parametrize("arguments", [("cats",), ("digits", "validation"), ("",)])
+def test_unknown_names_list_the_known(arguments):
+    with pytest.raises(ValueError, match="choose from"):
+        digits.load(*arguments)
+
+
+# --- MNIST: the code path of TFDS' own builder, served by this very process
+
+
+class Silent(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_) -> None: ...
+
+
+@pytest.fixture
+def mnist_server(tmp_path, monkeypatch) -> Iterator[dict[str, np.ndarray]]:
+    """Small files in MNIST's own format at a URL of this machine; gives what is in them."""
+    rng = np.random.default_rng(0)
+    content, folder = {}, tmp_path / "served"
+    folder.mkdir()
+    for prefix, n in (("train", 40), ("t10k", 15)):
+        for kind, array in (
+            ("images-idx3-ubyte", rng.integers(0, 256, (n, 28, 28), np.uint8)),
+            ("labels-idx1-ubyte", rng.integers(0, 10, n, np.uint8)),
+        ):
+            header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+            (folder / f"{prefix}-{kind}.gz").write_bytes(gzip.compress(header + array.tobytes()))
+            content[f"{prefix}-{kind}"] = array
+    handler = functools.partial(Silent, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/"
+        monkeypatch.setattr(digits.MNIST, "URL", url)
+        yield content
+        server.shutdown()
+
+
+def by_bytes(images: np.ndarray, labels: np.ndarray) -> list:
+    return sorted((x.tobytes(), int(y)) for x, y in zip(images, labels, strict=True))
+
+
+def test_mnist_is_downloaded_prepared_and_read(mnist_server, tmp_path, capfd):
+    for split, prefix in (("train", "train"), ("test", "t10k")):
+        images, labels = digits.load("mnist", split, tmp_path / "data")
+        assert images.shape[1:] == (28, 28, 1) and images.dtype == np.uint8
+        assert by_bytes(images, labels) == by_bytes(
+            mnist_server[f"{prefix}-images-idx3-ubyte"], mnist_server[f"{prefix}-labels-idx1-ubyte"]
+        )
+    assert "tensorflow" not in sys.modules
+    assert capfd.readouterr() == ("", "")
+
+
+def test_mnist_needs_the_network_once(mnist_server, tmp_path, monkeypatch):
+    before = digits.load("mnist", "test", tmp_path / "data")
+    monkeypatch.setattr(digits.MNIST, "URL", "http://127.0.0.1:9/")
+    assert digest(digits.load("mnist", "test", tmp_path / "data")) == digest(before)
+
+
+def test_mnist_of_other_bytes_is_refused(mnist_server, tmp_path, monkeypatch):
+    urls = [digits.MNIST.URL + f"{name}.gz" for name in mnist_server]
+    info = tfds.download.checksums.UrlInfo(size=1, checksum="0" * 64, filename="x")
+    monkeypatch.setattr(digits.MNIST, "url_infos", dict.fromkeys(urls, info))
+    with pytest.raises(digits.DataError, match="checksum"):
+        digits.load("mnist", "train", tmp_path / "data")
+    assert not list((tmp_path / "data").rglob("*.array_record*"))
+
+
+def test_checksums_are_those_of_the_real_mnist():
+    assert len(digits.MNIST.url_infos) == 4
+    assert all(url.startswith(digits.MNIST.URL) for url in digits.MNIST.url_infos)
+
+
+def test_mnist_without_a_network_says_what_to_do(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(digits.MNIST, "URL", "http://127.0.0.1:9/")  # nobody listens there
+    with pytest.raises(digits.DataError) as caught:
+        digits.load("mnist", "train", tmp_path)
+    for advice in (
+        "digits.load('mnist')",
+        "~/tensorflow_datasets/mnist",
+        str(tmp_path),
+        "'digits'",
+    ):
+        assert advice in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+
+
+# --- the order of an epoch
+
+
+@pytest.mark.parametrize(("n", "batch_size"), [(10, 3), (12, 4), (5, 5), (1, 1), (1437, 32)])
+def test_an_epoch_takes_each_example_at_most_once(n, batch_size):
+    order = digits.epoch_order(jax.random.key(1), n, batch_size)
+    assert order.shape == (n // batch_size, batch_size) and order.dtype == np.int32
+    taken = np.sort(np.asarray(order).ravel())
+    assert len(np.unique(taken)) == taken.size and taken.min() >= 0 and taken.max() < n
+
+
+def test_the_order_is_its_keys():
+    keys = jax.random.split(jax.random.key(0), 400)
+    first, again, other = (digits.epoch_order(key, 50, 10) for key in (keys[0], keys[0], keys[1]))
+    assert np.array_equal(first, again) and not np.array_equal(first, other)
+    orders = np.stack([digits.epoch_order(key, 7, 3).ravel() for key in keys])
+    left_out = np.bincount(
+        np.setdiff1d(np.arange(7 * 400), orders + 7 * np.arange(400)[:, None]) % 7
+    )
+    # each of 7 is left out 400/7 = 57 times, give or take 7; five of these are room enough
+    assert np.all(np.abs(left_out - 400 / 7) < 35)
+
+
+@pytest.mark.parametrize("batch_size", [0, -1, 11])
+def test_a_batch_that_does_not_fit(batch_size):
+    with pytest.raises(ValueError, match="does not fit 10 examples"):
+        digits.epoch_order(jax.random.key(0), 10, batch_size)
