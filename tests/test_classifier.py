@@ -161,6 +161,26 @@ def test_gradient_against_finite_differences_in_float64(model):
 
 
 @pytest.mark.parametrize("model", MODELS)
+def test_gradient_for_a_float_image_against_finite_differences(model):
+    network, images = classifier(model), pixels(batch=2) / 255.0
+    params = float64(network.init(jax.random.key(0), images))
+    forward = cnn64 if model == "cnn" else mlp64
+    rng = np.random.default_rng(3)
+    weights, direction = rng.normal(size=(2, 10)), rng.normal(size=images.shape)
+
+    def loss(images):
+        return (network.apply(float32(params), images) * weights.astype(np.float32)).sum()
+
+    def loss64(t):
+        return (forward(params, 255.0 * (images + t * direction)) * weights).sum()
+
+    grad = jax.grad(loss)(jnp.asarray(images, jnp.float32))
+    slope = (loss64(1e-7) - loss64(-1e-7)) / 2e-7
+    scale = np.linalg.norm(grad) * np.linalg.norm(direction)
+    np.testing.assert_allclose(np.vdot(np.asarray(grad), direction), slope, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("model", MODELS)
 def test_under_jit_and_vmap(model):
     network, images = classifier(model), pixels(batch=6)
     keys = jax.random.split(jax.random.key(0), 3)
