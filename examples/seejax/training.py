@@ -19,6 +19,7 @@ nothing else to save: a run that was killed and resumed ends in the same bits as
 import argparse
 import contextlib
 import dataclasses
+import functools
 import importlib.util
 import json
 import logging
@@ -29,7 +30,6 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +48,9 @@ from seejax import digits
 from seejax.classifier import MODELS, Classifier, Params, classifier
 
 KEPT_CHECKPOINTS = 3
+
+
+_adam = functools.cache(optax.adam)  # another object would make jit trace everything again
 
 
 class Sums(NamedTuple):
@@ -86,7 +89,7 @@ def create_state(
     (0, 26122)
     """
     state = TrainState.create(
-        apply_fn=network.apply, params=network.init(key, images), tx=optax.adam(learning_rate)
+        apply_fn=network.apply, params=network.init(key, images), tx=_adam(learning_rate)
     )
     return state.replace(step=jnp.int32(0))  # a Python 0 would be traced once more as an array
 
@@ -126,7 +129,7 @@ def train_step(state: TrainState, images: jax.Array, labels: jax.Array) -> tuple
         return state.apply_gradients(grads=grads), sums
 
 
-@partial(jax.jit, donate_argnames="state")
+@functools.partial(jax.jit, donate_argnames="state")
 def train_epoch(
     state: TrainState, images: jax.Array, labels: jax.Array, order: jax.Array
 ) -> tuple[TrainState, Sums]:
@@ -148,7 +151,7 @@ def train_epoch(
     return jax.lax.scan(step, state, order)
 
 
-@partial(jax.jit, static_argnames="batch_size")
+@functools.partial(jax.jit, static_argnames="batch_size")
 def evaluate(
     state: TrainState, images: jax.Array, labels: jax.Array, batch_size: int = 256
 ) -> Sums:
@@ -437,7 +440,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="With --resume, what is not given is taken from the run in --workdir.",
     )
     # Nothing is filled in for what was not given: --resume must know the difference.
-    add = partial(parser.add_argument, default=argparse.SUPPRESS)
+    add = functools.partial(parser.add_argument, default=argparse.SUPPRESS)
     default = Config()
     add("--dataset", choices=digits.DATASETS, help=f"default: {default.dataset}")
     add("--model", choices=MODELS, help=f"default: {default.model}")
