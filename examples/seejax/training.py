@@ -513,7 +513,7 @@ def main(argv: list[str] | None = None) -> int:
     final = history[-1]
     print(
         f"{final['epoch']} epochs, loss {final['loss']:.4f}, test accuracy "
-        f"{final['test_accuracy']:.4f}; all in {workdir}; curves: tensorboard --logdir {workdir}"
+        f"{final['test_accuracy']:.4f}. See it: tensorboard --logdir {workdir}"
     )
     return 0
 
