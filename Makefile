@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help html serve test pair lock clean
+.PHONY: help html serve test bench pair lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
@@ -23,6 +23,9 @@ test: $(READY) ## check everything: style, spelling, units, doctests, pairs, the
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/ci.yml
 	$(BIN)/python docs/build.py
 	$(BIN)/pytest
+
+bench: $(READY) ## measure this book's code beside its peers, into bench/results.json
+	@$(BIN)/python bench/run.py
 
 pair: $(READY) ## after reading both languages of a page again: make pair PAGE=jit
 	@$(BIN)/python docs/pairs.py stamp $(PAGE)

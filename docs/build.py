@@ -58,7 +58,8 @@ def cache_folder() -> Path:
     """
     digest = hashlib.sha256(f"{sys.version_info[:2]} {sorted(PAGE_ENV.items())}".encode())
     package = [p for p in (ROOT / "examples").rglob("*") if p.suffix in (".py", ".css", ".js")]
-    for path in [*sorted(package), ROOT / "requirements.lock"]:
+    read = [ROOT / "requirements.lock", ROOT / "bench" / "results.json"]
+    for path in [*sorted(package), *filter(Path.exists, read)]:
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
     return BUILD / "cache" / digest.hexdigest()[:16]
 

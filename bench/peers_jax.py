@@ -1,0 +1,134 @@
+"""JAX's contenders: seejax's entmax, jax.nn.softmax, and the MLP by one jit a batch or one scan."""
+
+import time
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seejax.entmax import entmax
+
+
+def versions() -> dict[str, str]:
+    return {name: version(name) for name in ("jax", "jaxlib", "flax", "optax")}
+
+
+def prepare(case: dict):
+    return {"vjp": vjp, "memory": memory, "copy": copy, "epoch": epoch}[case["what"]](case)
+
+
+def forward_backward(case: dict):
+    """z, g -> p and the vector-Jacobian product g·∂p/∂z, as one compiled function."""
+    if case["by"] == "softmax":
+        forward = partial(jax.nn.softmax, axis=-1)
+    else:
+        forward = partial(entmax, alpha=case["alpha"], axis=-1)
+
+    @jax.jit
+    def both(z, g):
+        p, pull = jax.vjp(forward, z)
+        return p, pull(g)[0]
+
+    return both
+
+
+def vjp(case: dict):
+    z, g = jax.device_put((np.load(case["z"]), np.load(case["g"])))
+    both = forward_backward(case)
+    return (
+        lambda: None,
+        lambda _: jax.block_until_ready(both(z, g)),
+        lambda result: dict(zip(("p", "dz"), map(np.asarray, result), strict=True)),
+    )
+
+
+def copy(case: dict):
+    """What no forward + backward can avoid: read z and g, write p and dz, once."""
+    z, g = jax.device_put((np.load(case["z"]), np.load(case["g"])))
+    scaled = jax.jit(lambda z, g: (z * 2, g * 2))
+    return lambda: None, lambda _: jax.block_until_ready(scaled(z, g)), lambda result: {}
+
+
+def memory(case: dict):
+    """Memory of one call in arrays of the input's size: as the compiler plans, as Linux saw it."""
+    shape = case["shape"]
+    rng = np.random.default_rng(0)
+    z, g = jax.device_put([rng.standard_normal(shape, np.float32) for _ in range(2)])
+    compiled = forward_backward(case).lower(z, g).compile()
+    plan = compiled.memory_analysis()
+    jax.block_until_ready(compiled(z, g))  # its results are let go of again
+
+    def run(_):
+        time.sleep(0.2)  # until what is no longer used has gone back to Linux
+        clear_peak()
+        before = status("VmRSS")
+        jax.block_until_ready(compiled(z, g))
+        return status("VmHWM") - before
+
+    def check(grown: int):
+        names = {"argument": plan.argument_size_in_bytes, "output": plan.output_size_in_bytes}
+        names |= {"temp": plan.temp_size_in_bytes, "grown": grown}
+        return {name: np.array(size / z.nbytes) for name, size in names.items()}
+
+    return lambda: None, run, check
+
+
+def clear_peak() -> None:
+    """Let Linux forget the highest resident size so far."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def status(field: str) -> int:
+    """A line of /proc/self/status, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(field))
+
+
+def epoch(case: dict):
+    """The book's own training: one jitted step a batch, or one scan an epoch."""
+    from seejax.classifier import classifier  # what the other cases do not need
+    from seejax.training import create_state, train_epoch, train_step
+
+    data, batch = dict(np.load(case["data"])), case["batch"]
+    x, y = data["x"].reshape(-1, 28, 28, 1), data["y"]
+    network = classifier("linen", image_shape=x.shape[1:])
+    images, labels = jax.device_put((x, y))
+
+    def begin():
+        state = create_state(jax.random.key(0), network, x[:1])
+        params = {
+            name: {"kernel": jnp.array(data[f"w{i}"]), "bias": jnp.zeros(data[f"w{i}"].shape[1])}
+            for i, name in enumerate(("Dense1", "Dense2", "Output"))
+        }
+        return jax.block_until_ready(state.replace(params=params))
+
+    def by_step(state, order):
+        sums = []
+        for rows in np.asarray(order):
+            state, more = train_step(state, x[rows], y[rows])
+            sums.append(more)
+        return state, jax.tree.map(lambda *leaves: jnp.stack(leaves), *sums)
+
+    def by_scan(state, order):
+        return train_epoch(state, images, labels, order)
+
+    train = by_step if case["by"] == "step" else by_scan
+    shuffled = jax.jit(lambda key: jax.random.permutation(key, len(x)).reshape(-1, batch))
+
+    def run(state):
+        _, sums = train(state, shuffled(jax.random.key(1)))
+        return sums.means()["loss"]
+
+    def check(loss: float):
+        state, early = train(begin(), jnp.arange(case["checked"]).reshape(-1, batch))
+        logits = network.apply(state.params, x[:batch])
+        return {
+            "early_loss": np.array(early.means()["loss"]),
+            "logits": np.asarray(logits),
+            "loss": np.array(loss),
+        }
+
+    return begin, run, check
