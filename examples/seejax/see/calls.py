@@ -215,7 +215,9 @@ def _differences(old: _Signature, new: _Signature) -> list[str]:
         elif a.static or b.static:
             found.append(f"{name}: {'static → array' if a.static else 'array → static'}")
         elif a.structure != b.structure:
-            found.append(f"{name}: structure {a.structure} → {b.structure}")
+            was, now = (re.sub(r" at 0x[0-9a-f]+", "", x.structure) for x in (a, b))
+            note = " (another object in it)" if was == now else ""
+            found.append(f"{name}: structure {was} → {now}{note}")
         else:
             for path, x in a.leaves.items():
                 y, changes = b.leaves[path], []
