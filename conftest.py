@@ -15,10 +15,12 @@ import doctest
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
-# JAX reads these when it starts, so they come before its import.
+# JAX and TFDS read these when they start, so they come before their import.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+os.environ["TFDS_DATA_DIR"] = str(Path(__file__).parent / "build" / "tensorflow_datasets")
 
 import jax
 import jax.numpy as jnp

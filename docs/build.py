@@ -44,6 +44,7 @@ PAGE_ENV = {
     "JAX_PPRINT_USE_COLOR": "0",
     "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     "PYTHONHASHSEED": "0",
+    "TFDS_DATA_DIR": str(BUILD / "tensorflow_datasets"),
 }
 
 
