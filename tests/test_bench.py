@@ -18,11 +18,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "bench"))  # scripts, not a package
 
+import build  # noqa: E402
 import environments  # noqa: E402
 import measure  # noqa: E402
 import run  # noqa: E402
-
-import build  # noqa: E402
 
 # A contender whose every run moves its own clock on by so many seconds.
 FAKE = """
