@@ -60,5 +60,7 @@ html_theme_options = {
 html_context = {"default_mode": "auto"}
 nb_code_prompt_show = "展开检查" if chinese else "Show the check"
 nb_code_prompt_hide = "收起检查" if chinese else "Hide the check"
+folded_code_show = "展开代码" if chinese else "Show the code"
+folded_code_hide = "收起代码" if chinese else "Hide the code"
 folded_solution_show = "展开解答" if chinese else "Show the solution"
 folded_solution_hide = "收起解答" if chinese else "Hide the solution"

@@ -1,4 +1,4 @@
-"""Folded cells say in the page's language what is inside: a check, or an exercise's solution.
+"""Folded cells say in the page's language what is inside: a check, a solution, a figure's code.
 
 The prompt cannot stand in the cell's options: these are the same in both languages.
 """
@@ -8,12 +8,15 @@ from html import escape
 from docutils import nodes
 from myst_nb.sphinx_ import HideCodeCellNode
 
+KINDS = {"tag_solution": "solution", "tag_hide-input": "code"}  # the others are checks
 
-def name_solutions(app, doctree) -> None:
+
+def name_contents(app, doctree) -> None:
     for cell in doctree.findall(nodes.container):
-        if "tag_solution" in cell["classes"]:
-            cell["prompt_show"] = app.config.folded_solution_show
-            cell["prompt_hide"] = app.config.folded_solution_hide
+        for tag, kind in KINDS.items():
+            if tag in cell["classes"]:
+                cell["prompt_show"] = app.config[f"folded_{kind}_show"]
+                cell["prompt_hide"] = app.config[f"folded_{kind}_hide"]
 
 
 def visit(translator, node) -> None:
@@ -27,8 +30,9 @@ def depart(translator, node) -> None:
 
 
 def setup(app) -> dict:
-    app.add_config_value("folded_solution_show", "Show the solution", "env")
-    app.add_config_value("folded_solution_hide", "Hide the solution", "env")
+    for kind in KINDS.values():
+        app.add_config_value(f"folded_{kind}_show", f"Show the {kind}", "env")
+        app.add_config_value(f"folded_{kind}_hide", f"Hide the {kind}", "env")
     app.add_node(HideCodeCellNode, html=(visit, depart), override=True)
-    app.connect("doctree-read", name_solutions)
+    app.connect("doctree-read", name_contents)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
