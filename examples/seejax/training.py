@@ -3,6 +3,11 @@
     python -m seejax.training --dataset digits --model linen --epochs 20 --workdir runs/first
     python -m seejax.training --workdir runs/first --resume
 
+On several machines it is the same command in each. In a cluster that JAX knows (SLURM, Kubernetes,
+cloud TPU) add `--distributed`; elsewhere tell each process who it is:
+
+    python -m seejax.training --distributed --coordinator host:1234 --num-processes 2 --process-id 0
+
 The functions above `Config` are pure, and of use without the rest: a training state goes in, the
 next one comes out. What is below runs them, epoch by epoch, and after each epoch writes into
 `workdir`:
@@ -20,6 +25,7 @@ import argparse
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import importlib.util
 import json
 import logging
@@ -39,12 +45,13 @@ import numpy as np
 import optax
 import orbax.checkpoint as ocp
 from flax.training.train_state import TrainState
+from jax.experimental import multihost_utils
 from tensorboardX import summary
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event
 from tqdm import tqdm
 
-from seejax import digits
+from seejax import digits, parallel
 from seejax.classifier import MODELS, Classifier, Params, classifier
 
 KEPT_CHECKPOINTS = 3
@@ -321,6 +328,7 @@ def train(
     use_wandb: bool = False,
     data_dir: str | os.PathLike | None = None,
     say: Callable[[str], None] = print,
+    mesh: jax.sharding.Mesh | None = None,
 ) -> tuple[TrainState, list[Epoch]]:
     """Run all epochs, or those that are left.
 
@@ -332,16 +340,25 @@ def train(
       use_wandb: log to W&B, too.
       data_dir: where TFDS keeps its data; None for its default.
       say: is given one line after each epoch, when its checkpoint is on the disk.
+      mesh: from `seejax.parallel.mesh`, to split each batch over its devices. Several processes all
+        call this, with one `workdir` that all of them see; the first alone logs and says anything.
     Returns:
       The final training state, and the history with an entry for each epoch from the first.
     Raises:
       RunError: the folder, the arguments or a checkpoint do not allow it, or the loss diverged.
       seejax.digits.DataError: the data cannot be had.
+      seejax.parallel.DistributedError: the processes do not agree on arguments or data.
     """
     workdir = Path(workdir)
     _check_workdir(workdir, config, resume)
     if use_wandb and not importlib.util.find_spec("wandb"):
         raise RunError("--wandb needs the package wandb: pip install wandb")
+
+    if mesh is not None and config.batch_size % mesh.size:
+        raise RunError(
+            f"batch_size {config.batch_size}: it is split evenly over {mesh.size} devices, "
+            f"so a multiple of {mesh.size} is needed"
+        )
 
     splits = [digits.load(config.dataset, split, data_dir) for split in digits.SPLITS]
     train_split, test_split = (jax.tree.map(jnp.asarray, split) for split in splits)
@@ -351,11 +368,22 @@ def train(
     init_key, order_key = jax.random.split(jax.random.key(config.seed))
     network = classifier(config.model, train_split.images.shape[1:])
     state = create_state(init_key, network, train_split.images[:1], config.learning_rate)
+    if mesh is not None:  # all processes meet here, and none has written anything before
+        state, train_split, test_split, _ = parallel.replicate(
+            (state, train_split, test_split, _fingerprint(config, resume)), mesh
+        )
 
+    first = jax.process_index() == 0
     try:
-        _write_config(workdir, config)
+        if first:
+            _write_config(workdir, config)
     except OSError as error:
         raise RunError(f"{workdir} cannot be written ({error.strerror})") from error
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices("config.json")
+        seen = np.array((workdir / "config.json").exists())
+        if not multihost_utils.process_allgather(seen).all():
+            raise RunError(f"{workdir} is not one folder that all processes see")
     options = ocp.CheckpointManagerOptions(
         max_to_keep=KEPT_CHECKPOINTS,
         enable_async_checkpointing=False,  # an epoch is told of when it is safe
@@ -369,11 +397,14 @@ def train(
         last = checkpoints.latest_step()
         if last is not None:
             state, history = _restore(checkpoints, last, state)
-            say(f"resumed after epoch {last}")
+            if first:
+                say(f"resumed after epoch {last}")
         if len(history) > config.epochs:
             raise RunError(f"{workdir} has {len(history)} epochs already, {config.epochs} asked")
-        records = [stack.enter_context(_tensorboard(workdir, config))]
-        if use_wandb:
+        records = []
+        if first:
+            records.append(stack.enter_context(_tensorboard(workdir, config)))
+        if first and use_wandb:
             records.append(stack.enter_context(_wandb(workdir, config)))
         for record in records:
             for epoch in history:
@@ -383,11 +414,13 @@ def train(
             initial=len(history),
             total=config.epochs,
             unit="epoch",
-            disable=None,  # unless stderr is a terminal
+            disable=None if first else True,  # None: unless stderr is a terminal
             leave=False,
         )
         for number in bar:
             order = digits.epoch_order(jax.random.fold_in(order_key, number), n, config.batch_size)
+            if mesh is not None:
+                order = parallel.shard(order, mesh, axis=1)
             state, sums = train_epoch(state, *train_split, order)
             test = evaluate(state, *test_split).means()
             epoch = {"epoch": number, **sums.means()}
@@ -406,12 +439,19 @@ def train(
             )
             for record in records:
                 record(epoch)
-            say(
-                f"epoch {number:{len(str(config.epochs))}}/{config.epochs}   "
-                "loss {loss:.4f}  accuracy {accuracy:.4f}   "
-                "test: loss {test_loss:.4f}  accuracy {test_accuracy:.4f}".format_map(epoch)
-            )
+            if first:
+                say(
+                    f"epoch {number:{len(str(config.epochs))}}/{config.epochs}   "
+                    "loss {loss:.4f}  accuracy {accuracy:.4f}   "
+                    "test: loss {test_loss:.4f}  accuracy {test_accuracy:.4f}".format_map(epoch)
+                )
     return state, history
+
+
+def _fingerprint(*values: object) -> np.ndarray:
+    """Four numbers that stand for any values: JAX compares processes by arrays."""
+    digest = hashlib.blake2b(repr(values).encode(), digest_size=16).digest()
+    return np.frombuffer(digest, np.uint32)
 
 
 def _restore(
@@ -468,6 +508,17 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="log to Weights & Biases, too; WANDB_MODE=offline works",
     )
+    several = parser.add_argument_group("several processes, each with the same arguments")
+    several.add_argument(
+        "--distributed",
+        action="store_true",
+        help="be one of them; in SLURM, Kubernetes or on a cloud TPU the rest is detected",
+    )
+    add = functools.partial(several.add_argument, default=argparse.SUPPRESS)
+    add("--coordinator", metavar="HOST:PORT", help="process 0, and a port that is free there")
+    add("--num-processes", type=int, metavar="N", help="how many, this one included")
+    add("--process-id", type=int, metavar="I", help="which one this is: 0 to N - 1, not the same")
+    add("--timeout-s", type=int, metavar="S", help="how long to wait for the others; default: 60")
     return parser
 
 
@@ -490,8 +541,20 @@ def main(argv: list[str] | None = None) -> int:
         if args.resume:
             config = Config(**(_workdir_config(workdir) | given))
         _check_workdir(workdir, config, args.resume)
-    except RunError as error:
+        addresses = ("coordinator", "num_processes", "process_id", "timeout_s")
+        addresses = {name: value for name, value in vars(args).items() if name in addresses}
+        if addresses and not args.distributed:
+            raise RunError(f"--{next(iter(addresses)).replace('_', '-')} needs --distributed")
+        if args.distributed:
+            # Gloo, which sums over CPUs, reports its connections to the file descriptor of stdout.
+            sys.stdout = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+            os.dup2(sys.stderr.fileno(), 1)
+            parallel.initialize(**addresses)
+    except (RunError, ValueError) as error:
         parser.error(str(error))
+    except parallel.DistributedError as error:
+        print(f"{parser.prog}: error: {error}", file=sys.stderr, flush=True)
+        os._exit(1)  # JAX still waits in a thread, and has much to say about it at a normal exit
     try:
         _, history = train(
             config,
@@ -500,8 +563,9 @@ def main(argv: list[str] | None = None) -> int:
             use_wandb=args.wandb,
             data_dir=args.data_dir,
             say=lambda line: (tqdm.write(line, sys.stdout), sys.stdout.flush()),
+            mesh=parallel.mesh() if args.distributed else None,
         )
-    except (RunError, digits.DataError) as error:
+    except (RunError, digits.DataError, parallel.DistributedError) as error:
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -510,6 +574,8 @@ def main(argv: list[str] | None = None) -> int:
             hint = f"; go on with: {parser.prog} --workdir {workdir} --resume"
         print(f"\nstopped{hint}", file=sys.stderr)
         return 130
+    if jax.process_index() > 0:
+        return 0
     final = history[-1]
     print(
         f"{final['epoch']} epochs, loss {final['loss']:.4f}, test accuracy "
