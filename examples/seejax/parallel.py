@@ -12,12 +12,19 @@ eight in two processes take the same steps, up to the order of that sum.
 For several processes, `initialize` comes before all else, in each of them.
 """
 
+import atexit
+import contextlib
+import os
+import secrets
+import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 HEARTBEAT_TIMEOUT_S = 20
@@ -114,9 +121,9 @@ def initialize(
     With no arguments, JAX looks for the cluster that this process runs in: SLURM, Open MPI,
     Kubernetes, cloud TPU.
 
-    A process that dies later leaves the others waiting in an all-reduce. JAX notices that its
-    heartbeat is gone and aborts them (SIGABRT) with a message that names it; when process 0 dies,
-    at once. No Python code runs then, so nothing here can say it better.
+    A process that dies later would leave the others waiting in an all-reduce. So each keeps a
+    connection to process 0. When one is cut, they end with one sentence and status 1. Where there
+    is no such connection (a firewall, a cable), JAX misses the heartbeat and aborts them (SIGABRT).
 
     Args:
       coordinator: "host:port" of process 0, where it listens, on a port that is free there.
@@ -177,6 +184,8 @@ def initialize(
         ) from error
     if error is not None:
         raise DistributedError(f"this process cannot join {expected}: {error}") from error
+    if jax.process_count() > 1:
+        _end_together(socket.gethostname() if coordinator is None else host.strip("[]"))
 
 
 def _within(timeout_s: float, call: Callable[[], None]) -> tuple[bool, Exception | None]:
@@ -193,3 +202,80 @@ def _within(timeout_s: float, call: Callable[[], None]) -> tuple[bool, Exception
     thread.start()
     thread.join(timeout_s)
     return not thread.is_alive(), next(iter(errors), None)
+
+
+TOKEN_BYTES = 16
+
+
+def _end_together(host: str) -> None:
+    """Connect each process with process 0 (at `host`); whoever is cut off ends, and says why.
+
+    The kernel closes the connections of a process that dies, however it dies. One that ends as it
+    should takes its leave before.
+    """
+    me = jax.process_index()
+    place = np.zeros(256, np.uint8)
+    if me == 0:
+        server = socket.create_server(("", 0), backlog=jax.process_count())
+        token = secrets.token_bytes(TOKEN_BYTES)
+        text = token + f"{server.getsockname()[1]} {host}".encode()
+        place[: len(text)] = list(text)
+    place = multihost_utils.broadcast_one_to_all(place).tobytes()
+    token, (port, host) = place[:TOKEN_BYTES], place[TOKEN_BYTES:].rstrip(b"\0").decode().split()
+    connections: list[socket.socket] = []
+    leaving = threading.Event()
+
+    def send(text: bytes) -> None:
+        for connection in connections:
+            with contextlib.suppress(OSError):
+                connection.sendall(text)
+
+    def leave() -> None:
+        leaving.set()
+        send(b"bye")
+        for connection in connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+    def watch(connection: socket.socket, peer: str) -> None:
+        try:
+            said = connection.recv(TOKEN_BYTES).decode()
+        except OSError:
+            said = ""
+        if said == "bye" or leaving.is_set():
+            return
+        gone = said or peer
+        send(gone.encode())  # process 0 tells the others which one it was
+        sentence = (
+            f"process {me}: process {gone} has died, and without it no other can go on. "
+            "Its own messages say why; what was saved before can be resumed\n"
+        )
+        if me == 0:
+            time.sleep(1)  # it may be about to end by the same error, and to say more
+        os.write(2, sentence.encode())
+        os._exit(1)  # the main thread waits in a collective, out of Python's reach
+
+    def serve() -> None:
+        while True:
+            connection, _ = server.accept()
+            with contextlib.suppress(OSError, ValueError):
+                connection.settimeout(5)
+                hello = connection.recv(64)
+                if hello[:TOKEN_BYTES] == token:  # and not somebody else
+                    connection.settimeout(None)
+                    connections.append(connection)
+                    peer = str(int(hello[TOKEN_BYTES:]))
+                    threading.Thread(target=watch, args=(connection, peer), daemon=True).start()
+
+    if me == 0:
+        threading.Thread(target=serve, daemon=True).start()
+    else:
+        try:
+            connections.append(socket.create_connection((host, int(port)), timeout=5))
+        except OSError:
+            return  # JAX's heartbeat has to do
+        connections[0].settimeout(None)
+        connections[0].sendall(token + str(me).encode())
+        threading.Thread(target=watch, args=(connections[0], "0"), daemon=True).start()
+    atexit.register(leave)

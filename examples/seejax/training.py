@@ -547,8 +547,8 @@ def main(argv: list[str] | None = None) -> int:
             raise RunError(f"--{next(iter(addresses)).replace('_', '-')} needs --distributed")
         if args.distributed:
             # Gloo, which sums over CPUs, reports its connections to the file descriptor of stdout.
-            sys.stdout = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-            os.dup2(sys.stderr.fileno(), 1)
+            sys.stdout = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, closefd=False)
+            os.dup2(2, 1)
             parallel.initialize(**addresses)
     except (RunError, ValueError) as error:
         parser.error(str(error))
@@ -566,7 +566,9 @@ def main(argv: list[str] | None = None) -> int:
             mesh=parallel.mesh() if args.distributed else None,
         )
     except (RunError, digits.DataError, parallel.DistributedError) as error:
-        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        print(f"{parser.prog}: error: {error}", file=sys.stderr, flush=True)
+        if jax.process_count() > 1:
+            os._exit(1)  # at a normal exit JAX would wait for processes that wait for this one
         return 1
     except KeyboardInterrupt:
         hint = "; nothing was saved"

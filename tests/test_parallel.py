@@ -1,0 +1,349 @@
+"""Parallel training: one device against many, `pmean` by hand, and processes that do not come."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from seejax import digits, parallel, training
+from seejax.classifier import classifier
+from seejax.training import Config, RunError, main, train
+
+CONFIG = Config(epochs=3)
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("tfds")
+    digits.load("digits", "train", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def train_split(data_dir) -> digits.Split:
+    return jax.tree.map(jnp.asarray, digits.load("digits", "train", data_dir))
+
+
+def initial(train_split: digits.Split, model: str = "linen") -> training.TrainState:
+    return training.create_state(jax.random.key(0), classifier(model), train_split.images[:1])
+
+
+def assert_close(a: object, b: object, atol: float = 1e-5) -> None:
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_allclose(np.asarray(x), np.asarray(y), atol=atol, rtol=0)
+
+
+# --- in one process
+
+
+@pytest.mark.parametrize(("devices", "model"), [(1, "linen"), (2, "nnx"), (8, "linen"), (8, "cnn")])
+def test_an_epoch_on_many_devices_is_that_on_one(train_split, devices, model):
+    order = digits.epoch_order(jax.random.key(1), len(train_split.labels), 32)[:12]
+    one, sums_of_one = training.train_epoch(initial(train_split, model), *train_split, order)
+    mesh = parallel.mesh(jax.devices()[:devices])
+    state, *arrays = parallel.replicate((initial(train_split, model), *train_split), mesh)
+    arrays.append(parallel.shard(order, mesh, axis=1))
+    many, sums = training.train_epoch(state, *arrays)
+    assert_close(many.params, one.params, atol=2e-5)
+    assert_close(sums.loss / 32, sums_of_one.loss / 32)
+    assert sums.correct.tolist() == sums_of_one.correct.tolist()
+    for leaf in jax.tree.leaves(many):  # it can go in again as it came out
+        assert leaf.sharding.device_set == set(mesh.devices.flat)
+        assert leaf.sharding.is_fully_replicated
+    with jax.no_tracing():
+        training.train_epoch(many, *arrays)
+
+
+def test_the_gradient_is_the_mean_of_the_devices_gradients_written_out(train_split):
+    mesh, batch = parallel.mesh(), jax.tree.map(lambda x: x[:64], train_split)
+    state = initial(train_split)
+
+    def device_gradient(params, images, labels):
+        def mean_loss(params):
+            logits = state.apply_fn(params, images)
+            return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+        assert images.shape == (8, 8, 8, 1)  # what one device sees
+        return jax.lax.pmean(jax.grad(mean_loss)(params), "batch")
+
+    by_hand = jax.jit(
+        jax.shard_map(
+            device_gradient,
+            mesh=mesh,
+            in_specs=(P(), P("batch"), P("batch")),
+            out_specs=P(),
+            check_vma=False,  # with it, grad would already sum over the devices
+        )
+    )(state.params, *batch)
+    after, _ = training.train_step(parallel.replicate(state, mesh), *parallel.shard(batch, mesh))
+    gradient = jax.tree.map(lambda mu: mu / 0.1, after.opt_state[0].mu)  # Adam's first moment
+    assert_close(gradient, by_hand, atol=1e-7)
+    assert max(abs(g).max() for g in jax.tree.leaves(by_hand)) > 1e-3
+
+
+def test_devices_compute_their_share_and_all_reduce(train_split):
+    mesh, batch = parallel.mesh(), jax.tree.map(lambda x: x[:48], train_split)
+    state = initial(train_split)
+
+    def program(*args) -> str:
+        return training.train_step.lower(*args).compile().as_text()
+
+    alone = program(state, *batch)
+    together = program(parallel.replicate(state, mesh), *parallel.shard(batch, mesh))
+    assert "all-reduce" in together and "all-reduce" not in alone
+    assert "all-gather" not in together  # no device asks for another one's examples
+    # The hidden layer's values: 48 examples on one device, 6 on each of eight.
+    assert "f32[48,128]" in alone and "f32[6,128]" not in alone
+    assert "f32[48,128]" not in together and "f32[6,128]" in together
+
+    order = digits.epoch_order(jax.random.key(1), len(train_split.labels), 48)
+    arrays = parallel.replicate((state, *train_split), mesh)
+    lowered = training.train_epoch.lower(*arrays, parallel.shard(order, mesh, axis=1))
+    epoch = lowered.compile().as_text()
+    assert "all-reduce" in epoch and "all-gather" not in epoch
+    assert "f32[48,128]" not in epoch and "f32[6,128]" in epoch
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_each_device_holds_the_examples_it_is_said_to_hold(axis):
+    mesh = parallel.mesh()
+    array = np.arange(6 * 16 * 16, dtype=np.float32).reshape(16, 16, 6)
+    sharded = parallel.shard({"x": array}, mesh, axis)["x"]
+    assert sharded.shape == array.shape and sharded.dtype == array.dtype
+    assert len(sharded.addressable_shards) == 8
+    for i, shard in enumerate(sharded.addressable_shards):
+        assert shard.device == jax.devices()[i]
+        expected = np.split(array, 8, axis)[i]
+        assert np.array_equal(shard.data, expected)
+    for shard in parallel.replicate(array, mesh).addressable_shards:
+        assert np.array_equal(shard.data, array)
+
+
+def test_what_cannot_be_split_is_refused_early(train_split, tmp_path):
+    mesh = parallel.mesh(jax.devices()[:3])
+    with pytest.raises(ValueError, match="a batch of 32 cannot be split evenly over 3 devices"):
+        parallel.shard(train_split.labels[:32], mesh)
+    with pytest.raises(ValueError, match=r"shape \(30,\) has no axis 1"):
+        parallel.shard(train_split.labels[:30], mesh, axis=1)
+    with pytest.raises(RunError, match=r"batch_size 32: .* a multiple of 3 is needed"):
+        train(CONFIG, tmp_path / "run", mesh=mesh, data_dir="/nowhere")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("host:1",), "give all three, or none"),
+        ((None, 2, 0), "give all three, or none"),
+        (("host", 2, 0), "coordinator 'host': host:port is needed"),
+        ((":1234", 2, 0), "coordinator ':1234': host:port is needed"),
+        (("host:65536", 2, 0), "host:port is needed"),
+        (("host:1", 2, 2), "process_id 2: 0 to 1 is needed"),
+        (("host:1", 2, -1), "process_id -1: 0 to 1 is needed"),
+        (("host:1", 0, 0), "num_processes 0: at least 1"),
+    ],
+)
+def test_arguments_that_cannot_be(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        parallel.initialize(*arguments)
+
+
+def test_it_is_too_late_when_devices_are_in_use():
+    jax.devices()
+    with pytest.raises(parallel.DistributedError, match="must be called before"):
+        parallel.initialize(f"localhost:{free_port()}", 1, 0)
+    with pytest.raises(ValueError, match="at least 1 second"):
+        parallel.initialize(timeout_s=0)
+
+
+def test_addresses_alone_are_not_enough(capsys):
+    for option in ("--coordinator", "--num-processes", "--process-id", "--timeout-s"):
+        with pytest.raises(SystemExit) as exit_:
+            main([option, "1"])
+        assert exit_.value.code == 2
+        assert f"{option} needs --distributed" in capsys.readouterr().err
+
+
+# --- in several
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("localhost", 0))
+        return sock.getsockname()[1]
+
+
+CLUSTERS = ("JAX_", "SLURM_", "KUBERNETES_", "OMPI_", "PMIX_", "TPU_")
+
+
+@contextlib.contextmanager
+def processes(*commands: list, devices: int = 4, env: dict | None = None) -> Iterator[list]:
+    """Python processes on one machine, each with its own devices, none left behind."""
+    kept = {k: v for k, v in os.environ.items() if not k.upper().startswith(CLUSTERS)}
+    kept = {k: v for k, v in kept.items() if "_proxy" not in k.lower()}  # JAX warns of them
+    kept |= {"JAX_PLATFORMS": "cpu"}
+    kept |= {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-u", "-W", "error", *map(str, command)],
+            env=kept | {k: v.format(i=i) for k, v in (env or {}).items()},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for i, command in enumerate(commands)
+    ]
+    try:
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+def outcome(process: subprocess.Popen, timeout_s: float = 60) -> tuple[int, list[str], list[str]]:
+    """Exit status, and the lines of stdout and stderr without what Gloo says of its connections."""
+    out, err = (
+        [line for line in text.splitlines() if line and not re.search(r"\[Gloo\]|peer ranks", line)]
+        for text in process.communicate(timeout=timeout_s)
+    )
+    return process.returncode, out, err
+
+
+def distributed(port: int, i: int, *arguments: object) -> list:
+    who = ["--distributed", "--coordinator", f"localhost:{port}", "--num-processes", 2]
+    return ["-m", "seejax.training", *who, "--process-id", i, *arguments]
+
+
+def losses(history: list[training.Epoch]) -> np.ndarray:
+    return np.array([[epoch["loss"], epoch["test_loss"]] for epoch in history])
+
+
+def test_one_device_eight_devices_and_two_processes_of_four_agree(data_dir, tmp_path):
+    options = {"data_dir": data_dir, "say": lambda line: None}
+    one, history = train(CONFIG, tmp_path / "one", **options)
+    eight, history_of_eight = train(CONFIG, tmp_path / "eight", mesh=parallel.mesh(), **options)
+
+    together = tmp_path / "together"
+    arguments = ["--data-dir", data_dir, "--workdir", together]
+    for more in (["--epochs", 2], ["--epochs", 3, "--resume"]):
+        port = free_port()
+        commands = [distributed(port, i, *arguments, *more) for i in range(2)]
+        with processes(*commands) as started:
+            outcomes = [outcome(process, 120) for process in started]
+        (status, said, err), (status_of_second, echo, err_of_second) = outcomes
+        assert (status, status_of_second) == (0, 0), (err, err_of_second)
+        assert not re.search("warning|error|exception", f"{err} {err_of_second}", re.IGNORECASE)
+        assert echo == []  # the first speaks for both
+        assert said[-1].startswith(f"{more[1]} epochs, loss ")
+    assert [line[:8] for line in said[:2]] == ["resumed ", "epoch 3/"]
+    # What two processes have saved is resumed on one device; there is no epoch left to run.
+    both, history_of_both = train(CONFIG, together, resume=True, **options)
+
+    assert history[-1]["loss"] < history[0]["loss"] / 2
+    assert_close(losses(history_of_eight), losses(history))
+    assert_close(losses(history_of_both), losses(history))
+    # Adam divides by a gradient's own size: where that is 1e-7, a sum in another order is seen.
+    assert_close(eight.params, one.params, atol=1e-3)
+    assert_close(both.params, one.params, atol=1e-3)
+    files = sorted(p.parent.name for p in together.glob("tensorboard/**/events*"))
+    assert files == ["test", "train"]
+
+
+def test_a_missing_peer_is_an_error_and_not_a_hang(tmp_path):
+    ports = free_port(), free_port()
+    workdir = ["--timeout-s", 3, "--workdir", tmp_path / "run"]
+    commands = [distributed(port, i, *workdir) for i, port in enumerate(ports)]
+    commands.append(["-m", "seejax.training", "--distributed", "--workdir", tmp_path / "run"])
+    commands.append(distributed(ports[0], 2, *workdir))
+    with processes(*commands) as started:
+        first, second, nowhere, wrong = map(outcome, started)
+    for i, (status, out, err) in enumerate([first, second]):
+        assert (status, out, len(err)) == (1, [], 1)
+        expected = f"waited 3 s for 2 processes at localhost:{ports[i]}, and not all of them came"
+        assert expected in err[0] and f"This is process {i}." in err[0]
+    status, _, err = nowhere
+    assert status == 1 and "no cluster was detected" in err[-1] and len(err) == 1
+    status, _, err = wrong
+    assert status == 2 and "process_id 2: 0 to 1 is needed" in err[-1]
+    assert not (tmp_path / "run").exists()
+
+
+MEMBER = """
+import functools, sys
+import jax, jax.numpy as jnp
+from seejax import parallel
+parallel.initialize(*sys.argv[1:2], *map(int, sys.argv[2:4]), heartbeat_timeout_s=10, timeout_s=50)
+mesh = parallel.mesh()
+say = functools.partial(print, file=sys.stderr)  # stdout is where Gloo writes, too
+"""
+FOREVER = """
+x = parallel.shard(jnp.ones(8), mesh)
+for step in range(10**9):
+    x = x / jax.block_until_ready(jax.jit(jnp.sum)(x))
+    if step == 3:
+        say("running")
+"""
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_when_one_is_killed_the_other_ends_and_says_so(victim):
+    port = free_port()
+    commands = [["-c", MEMBER + FOREVER, f"localhost:{port}", 2, i] for i in range(2)]
+    with processes(*commands) as started:
+        for process in started:
+            while "running" not in (line := process.stderr.readline()):
+                assert line, process.communicate()
+        started[victim].kill()
+        start = time.monotonic()
+        status, _, err = outcome(started[1 - victim])
+        assert time.monotonic() - start < 30
+    said = f"process {1 - victim}: process {victim} has died, and without it no other can go on."
+    if victim == 1:
+        assert status == 1 and err[-1].startswith(said)
+    else:  # JAX lost its coordinator, and may be faster
+        assert status in (1, -signal.SIGABRT)
+        assert any(said in line or "another task died" in line for line in err)
+
+
+DISAGREE = """
+for value in (jax.process_index(), 7):
+    try:
+        tree = parallel.replicate({"seed": jnp.int32(value)}, mesh)
+        say(tree["seed"])
+    except parallel.DistributedError as error:
+        say(error)
+x = parallel.shard(jnp.arange(16), mesh)
+say([shard.data.tolist() for shard in x.addressable_shards], jax.jit(jnp.sum)(x))
+"""
+
+
+def test_slurm_is_detected_and_a_disagreement_is_found():
+    slurm = {
+        "SLURM_JOB_ID": "1",
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_NTASKS": "2",
+        "SLURM_PROCID": "{i}",
+        "SLURM_LOCALID": "{i}",
+        "JAX_COORDINATOR_PORT": str(free_port()),  # otherwise made from the job's number
+    }
+    with processes(["-c", MEMBER + DISAGREE], ["-c", MEMBER + DISAGREE], env=slurm) as started:
+        outcomes = [outcome(process) for process in started]
+    for i, (status, _, err) in enumerate(outcomes):
+        assert status == 0
+        disagreement, seed, share = err
+        assert disagreement.startswith("the processes hold different values") and seed == "7"
+        assert share == f"{[[8 * i + 2 * j, 8 * i + 2 * j + 1] for j in range(4)]} 120"
