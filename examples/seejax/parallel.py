@@ -40,8 +40,8 @@ def mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
     Args:
       devices: all of them, in all processes, unless given.
 
-    >>> mesh().shape
-    OrderedDict({'batch': 8})
+    >>> dict(mesh().shape)
+    {'batch': 8}
     """
     devices = jax.devices() if devices is None else devices
     # Auto: the compiler places what lies between input and output. JAX's default, Explicit, wants
