@@ -169,6 +169,13 @@ def test_it_is_too_late_when_devices_are_in_use():
         parallel.initialize(timeout_s=0)
 
 
+def test_a_port_in_use_is_named():
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(parallel.DistributedError, match=f"on port {port} .* choose another"):
+            parallel.initialize(f"localhost:{port}", 2, 0)
+
+
 def test_addresses_alone_are_not_enough(capsys):
     for option in ("--coordinator", "--num-processes", "--process-id", "--timeout-s"):
         with pytest.raises(SystemExit) as exit_:

@@ -133,8 +133,8 @@ def initialize(
       heartbeat_timeout_s: after how long without a sign of life a process counts as dead.
     Raises:
       ValueError: arguments that cannot be, or some of the three without the others.
-      DistributedError: not all came in time, no cluster was found, or it is too late for this
-        process. It can only end now: JAX has no way to call off what it has begun.
+      DistributedError: not all came in time, no cluster was found, the port is in use, or JAX has
+        devices already. The process can only end now: JAX cannot call off what it has begun.
 
     >>> initialize("localhost:1234", 2)
     Traceback (most recent call last):
@@ -159,6 +159,13 @@ def initialize(
         expected = f"{num_processes} processes at {coordinator}"
     if jax.distributed.is_initialized():
         raise DistributedError("this process is one of several already: initialize it once")
+    if process_id == 0:
+        try:  # JAX would share a port that is in use, or abort
+            socket.create_server(("", int(port))).close()
+        except OSError as error:
+            raise DistributedError(
+                f"process 0 cannot listen on port {port} ({error.strerror}): choose another"
+            ) from error
 
     def connect() -> None:
         jax.distributed.initialize(
