@@ -118,13 +118,15 @@ def take_turns(
     running: Mapping[str, Worker],
     rounds: int,
     warmups: int = 1,
+    warm_s: float = 0.0,
     repeats: int = 1,
     pause_s: float = 0.05,
 ) -> dict[str, list[float]]:
     """Seconds of every contender in every round: the median of its repeats in that turn.
 
     In a round each has one turn, so that a busy moment of the machine meets all of them; who
-    begins changes from round to round. The pause lets the threads of the last one go to sleep.
+    begins changes from round to round. The pause lets the threads of the last one go to sleep; the
+    calls before the repeats, so many and for so long, bring the next one's caches and memory back.
     """
     names = list(running)
     seconds = {name: [] for name in names}
@@ -132,7 +134,7 @@ def take_turns(
         first = turn % len(names)
         for name in names[first:] + names[:first]:
             time.sleep(pause_s)
-            answer = running[name].ask(warmups=warmups, repeats=repeats)
+            answer = running[name].ask(warmups=warmups, warm_s=warm_s, repeats=repeats)
             seconds[name].append(float(np.median(answer["seconds"])))
     return seconds
 

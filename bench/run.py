@@ -168,7 +168,7 @@ def bench_entmax(folder: Path, rounds: int) -> tuple[dict[str, Group], list[Row]
             contender("jax", "softmax", **jax, by="softmax", alpha=1),
         ]
         title = f"entmax, 4096 × 512 float32, N(0, 1) × {scale:g}, forward + backward"
-        turn = dict(rounds=min(rounds, 15), warmups=1, repeats=3)
+        turn = dict(rounds=min(rounds, 15), warmups=2, warm_s=0.2, repeats=5)
         group, _ = measured(title, contenders, entmax_judge(z, g), **turn)
         groups[key] = group
         rows += [
@@ -210,7 +210,7 @@ def bench_rows(folder: Path, rounds: int) -> tuple[dict[str, Group], list[Row]]:
         contenders.append(one)
         judges[one.name] = entmax_judge(z, g)
     title = "entmax, α = 1.5, 2²¹ float32 elements in rows of n, forward + backward"
-    turn = dict(rounds=min(rounds, 15), warmups=1, repeats=5)
+    turn = dict(rounds=min(rounds, 15), warmups=2, warm_s=0.2, repeats=5)
     judge = lambda one, answers: judges[one.name](one, answers)  # noqa: E731
     group, _ = measured(title, contenders, judge, **turn)
     each = [

@@ -88,13 +88,13 @@ def test_contenders_take_turns() -> None:
         def __init__(self, name: str) -> None:
             self.name = name
 
-        def ask(self, **request: int) -> dict:
-            assert request == {"warmups": 1, "repeats": 3}
+        def ask(self, **request: float) -> dict:
+            assert request == {"warmups": 1, "warm_s": 0.2, "repeats": 3}
             order.append(self.name)
             return {"seconds": [1.0, 9.0, 2.0]}
 
     running = {name: Recorder(name) for name in "abc"}
-    seconds = measure.take_turns(running, 4, warmups=1, repeats=3, pause_s=0)
+    seconds = measure.take_turns(running, 4, warmups=1, warm_s=0.2, repeats=3, pause_s=0)
     assert "".join(order) == "abc" + "bca" + "cab" + "abc"
     assert seconds == {name: [2.0] * 4 for name in "abc"}  # the median of a turn
 
