@@ -351,7 +351,8 @@ def _search(z: jax.Array, epsilon: jax.Array, known: float | None) -> jax.Array:
     def in_blocks(*rows):
         # A block of rows stays in the core's cache while Newton goes over it again and again, and
         # one slow row keeps its block waiting, not all.
-        return jax.lax.map(lambda row: threshold(*row), rows, batch_size=max(1, 2**15 // n))
+        block = max(1, min(2**15 // n, 512))
+        return jax.lax.map(lambda row: threshold(*row), rows, batch_size=block)
 
     top = jnp.max(rows, axis=-1, keepdims=True)
     c = jnp.zeros_like(top[:, 0])
