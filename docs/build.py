@@ -44,7 +44,6 @@ PAGE_ENV = {
     "JAX_PPRINT_USE_COLOR": "0",
     "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     "PYTHONHASHSEED": "0",
-    "TFDS_DATA_DIR": str(BUILD / "tensorflow_datasets"),
 }
 
 
@@ -325,6 +324,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=8000)
     args = parser.parse_args()
     os.environ.update(PAGE_ENV)
+    os.environ["TFDS_DATA_DIR"] = str(BUILD / "tensorflow_datasets")  # where changes no output
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # one way to end
     begin = time.perf_counter()
     try:
