@@ -117,6 +117,7 @@ def differences(name: str, got: Arrays, reference: Arrays, tolerance: Mapping) -
 def take_turns(
     running: Mapping[str, Worker],
     rounds: int,
+    first: int = 0,
     warmups: int = 1,
     warm_s: float = 0.0,
     repeats: int = 1,
@@ -125,14 +126,15 @@ def take_turns(
     """Seconds of every contender in every round: the median of its repeats in that turn.
 
     In a round each has one turn, so that a busy moment of the machine meets all of them; who
-    begins changes from round to round. The pause lets the threads of the last one go to sleep; the
-    calls before the repeats, so many and for so long, bring the next one's caches and memory back.
+    begins changes from round to round; `first` counts the rounds before. The pause lets the threads
+    of the last one go to sleep; the calls before the repeats, so many and for so long, bring the
+    next one's caches and memory back.
     """
     names = list(running)
     seconds = {name: [] for name in names}
-    for turn in range(rounds):
-        first = turn % len(names)
-        for name in names[first:] + names[:first]:
+    for turn in range(first, first + rounds):
+        begin = turn % len(names)
+        for name in names[begin:] + names[:begin]:
             time.sleep(pause_s)
             answer = running[name].ask(warmups=warmups, warm_s=warm_s, repeats=repeats)
             seconds[name].append(float(np.median(answer["seconds"])))
@@ -165,11 +167,18 @@ def cores(limit: int) -> int:
     return len(os.sched_getaffinity(0))
 
 
+TUNING = "XLA_ JAX_ TF_ OMP_ KMP_ MKL_ TORCH_ CUDA_VISIBLE PYTHON MALLOC_ GLIBC_TUNABLES LD_PRELOAD"
+
+# glibc gives the memory of large arrays back, or keeps it, by small accidents of their order; then
+# every call meets its pages anew, and takes twice as long, or does not. Here all contenders keep
+# what they have freed.
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
+
+
 def environ(**more: str) -> dict[str, str]:
     """This process' variables without those that would tune one library and not the others."""
-    tuning = ("XLA_", "JAX_", "TF_", "OMP_", "KMP_", "MKL_", "TORCH_", "CUDA_VISIBLE", "PYTHON")
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(tuning)}
-    return kept | {"PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2"} | more
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(tuple(TUNING.split()))}
+    return kept | KEEP_MEMORY | {"PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2"} | more
 
 
 def say(who: str, what: str) -> None:

@@ -53,6 +53,12 @@ def epoch(case: dict):
     x, y = torch.from_numpy(data["x"]), torch.from_numpy(data["y"].astype(np.int64))
     nn, batch = torch.nn, case["batch"]
     loss_of = nn.CrossEntropyLoss()
+    dataset = torch.utils.data.TensorDataset(x, y)
+
+    def batches(order):
+        if case["loader"]:  # collects a batch row by row, as its tutorials do
+            return torch.utils.data.DataLoader(dataset, batch, sampler=order.tolist())
+        return ((x[rows], y[rows]) for rows in order.split(batch))
 
     def begin():
         layers = [nn.Linear(*data[f"w{i}"].shape) for i in range(3)]
@@ -65,9 +71,9 @@ def epoch(case: dict):
     def train(state, order):
         model, adam = state
         total = torch.zeros(())
-        for rows in order.split(batch):
+        for images, labels in batches(order):
             adam.zero_grad()
-            loss = loss_of(model(x[rows]), y[rows])
+            loss = loss_of(model(images), labels)
             loss.backward()
             adam.step()
             total += loss.detach()

@@ -61,29 +61,35 @@ def measured(
     title: str,
     contenders: Sequence[Contender],
     judge: Callable[[Contender, dict], tuple[dict, dict]],
+    starts: int,
     rounds: int,
     **turn: Any,
 ) -> tuple[Group, dict[str, dict]]:
     """Let contenders compile, compare their answers, take turns; return the group and the answers.
 
+    All of it so many times, in new processes: some luck lasts as long as a process.
+
     judge: a contender, all answers -> the arrays to find, and how far off each may be.
     """
     say("bench", f"{title}: {', '.join(c.name for c in contenders)}")
-    entries, answers = {}, {}
-    with workers(contenders) as running:
-        for name, worker in running.items():
-            answer, answers[name] = worker.prepare()
-            first_s = float(f"{answer['first_s']:.4g}")
-            entries[name] = {"first_s": first_s, "versions": answer["versions"]}
-        for one in contenders:
-            reference, tolerance = judge(one, answers)
-            off = differences(one.name, answers[one.name], reference, tolerance)
-            entries[one.name] |= {"tolerance": tolerance, "difference": off}
-        for name, seconds in take_turns(running, rounds, **turn).items():
-            seconds = [float(f"{s:.4g}") for s in seconds]
-            entries[name] |= {"seconds": seconds, "quartiles": quartiles(seconds)}
-            entries[name]["min"] = min(seconds)
-    return {"title": title, "rounds": rounds, "contenders": entries}, answers
+    entries = {one.name: {"first_s": [], "seconds": []} for one in contenders}
+    for start in range(starts):
+        answers = {}
+        with workers(contenders) as running:
+            for name, worker in running.items():
+                answer, answers[name] = worker.prepare()
+                entries[name]["first_s"].append(answer["first_s"])
+                entries[name]["versions"] = answer["versions"]
+            for one in contenders:
+                reference, tolerance = judge(one, answers)
+                off = differences(one.name, answers[one.name], reference, tolerance)
+                entries[one.name] |= {"tolerance": tolerance, "difference": off}
+            for name, seconds in take_turns(running, rounds, start * rounds, **turn).items():
+                entries[name]["seconds"] += [float(f"{s:.4g}") for s in seconds]
+    for entry in entries.values():
+        entry["first_s"] = quartiles(entry["first_s"])[1]
+        entry |= {"quartiles": quartiles(entry["seconds"]), "min": min(entry["seconds"])}
+    return {"title": title, "starts": starts, "rounds": rounds, "contenders": entries}, answers
 
 
 def row(
@@ -153,7 +159,7 @@ def entmax_judge(z: np.ndarray, g: np.ndarray) -> Callable:
     return judge
 
 
-def bench_entmax(folder: Path, rounds: int) -> tuple[dict[str, Group], list[Row]]:
+def bench_entmax(folder: Path, starts: int) -> tuple[dict[str, Group], list[Row]]:
     """α-entmax forward + backward beside deep-spin's package and jax.nn.softmax."""
     groups, rows = {}, []
     for scale, key in ((1.0, "entmax"), (8.0, "entmax-peaked")):
@@ -168,7 +174,7 @@ def bench_entmax(folder: Path, rounds: int) -> tuple[dict[str, Group], list[Row]
             contender("jax", "softmax", **jax, by="softmax", alpha=1),
         ]
         title = f"entmax, 4096 × 512 float32, N(0, 1) × {scale:g}, forward + backward"
-        turn = dict(rounds=min(rounds, 15), warmups=2, warm_s=0.2, repeats=5)
+        turn = dict(starts=starts, rounds=3, warmups=2, warm_s=0.2, repeats=5)
         group, _ = measured(title, contenders, entmax_judge(z, g), **turn)
         groups[key] = group
         rows += [
@@ -180,7 +186,7 @@ def bench_entmax(folder: Path, rounds: int) -> tuple[dict[str, Group], list[Row]
     return groups, rows
 
 
-def bench_memory(folder: Path, rounds: int) -> tuple[dict[str, Group], list[Row]]:
+def bench_memory(folder: Path, starts: int) -> tuple[dict[str, Group], list[Row]]:
     """What one call of entmax forward + backward adds to the memory in use, seen in two ways."""
     shape, case = [16384, 1024], dict(what="memory", by="entmax")
     contenders = [
@@ -201,7 +207,7 @@ def bench_memory(folder: Path, rounds: int) -> tuple[dict[str, Group], list[Row]
     return {"memory": group}, rows
 
 
-def bench_rows(folder: Path, rounds: int) -> tuple[dict[str, Group], list[Row]]:
+def bench_rows(folder: Path, starts: int) -> tuple[dict[str, Group], list[Row]]:
     """Time per element of α = 1.5 as the rows get longer, and fewer."""
     contenders, judges, sizes = [], {}, (32, 128, 512, 2048, 8192, 32000)
     for n in sizes:
@@ -210,7 +216,7 @@ def bench_rows(folder: Path, rounds: int) -> tuple[dict[str, Group], list[Row]]:
         contenders.append(one)
         judges[one.name] = entmax_judge(z, g)
     title = "entmax, α = 1.5, 2²¹ float32 elements in rows of n, forward + backward"
-    turn = dict(rounds=min(rounds, 15), warmups=2, warm_s=0.2, repeats=5)
+    turn = dict(starts=starts, rounds=3, warmups=2, warm_s=0.2, repeats=5)
     judge = lambda one, answers: judges[one.name](one, answers)  # noqa: E731
     group, _ = measured(title, contenders, judge, **turn)
     each = [
@@ -222,7 +228,7 @@ def bench_rows(folder: Path, rounds: int) -> tuple[dict[str, Group], list[Row]]:
     return {"rows": group}, [row("rows-linear", "slowest n / fastest n", [spread] * 3, "<=", 2)]
 
 
-def bench_epoch(folder: Path, rounds: int) -> tuple[dict[str, Group], list[Row]]:
+def bench_epoch(folder: Path, starts: int) -> tuple[dict[str, Group], list[Row]]:
     """One epoch of an MLP: 784-128-128-10, Adam, batch 32, 60,000 images, shuffled."""
     rng, widths = np.random.default_rng(0), (784, 128, 128, 10)
     x = rng.random((60_000, 784), dtype=np.float32)
@@ -240,8 +246,9 @@ def bench_epoch(folder: Path, rounds: int) -> tuple[dict[str, Group], list[Row]]
         contender("jax", "flax scan", **case, by="scan"),
         contender("tensorflow", "keras fit", **case, **keras),
         contender("tensorflow", "keras tuned", **case, **tuned),
-        contender("torch", "torch", **case, fused=False),
-        contender("torch", "torch fused", **case, fused=True),
+        contender("torch", "torch", **case, fused=False, loader=False),
+        contender("torch", "torch fused", **case, fused=True, loader=False),
+        contender("torch", "torch loader", **case, fused=False, loader=True),
     ]
 
     def judge(one: Contender, answers: dict) -> tuple[dict, dict]:
@@ -251,7 +258,7 @@ def bench_epoch(folder: Path, rounds: int) -> tuple[dict[str, Group], list[Row]]
         return answers["flax step"], {"early_loss": 1e-3, "logits": 1e-3, "loss": 0.06}
 
     title = "an epoch of the MLP 784-128-128-10: Adam, batch 32, 60,000 rows float32, shuffled"
-    turn = dict(rounds=min(rounds, 7), warmups=0, repeats=1, pause_s=0.3)
+    turn = dict(starts=min(starts, 3), rounds=3, warmups=0, repeats=1, pause_s=0.3)
     group, answers = measured(title, contenders, judge, **turn)
     for name, answer in answers.items():
         group["contenders"][name]["loss"] = float(f"{answer['loss']:.4g}")
@@ -262,6 +269,7 @@ def bench_epoch(folder: Path, rounds: int) -> tuple[dict[str, Group], list[Row]]
             ("keras tuned", None),
             ("torch", 4),
             ("torch fused", None),
+            ("torch loader", None),
         )
         for ours, bound in (("scan", limit), ("step", None))
     ]
@@ -274,7 +282,7 @@ GPU_ROWS = (
 )
 
 
-def bench_gpu(folder: Path, rounds: int) -> tuple[dict[str, Group], list[Row]]:
+def bench_gpu(folder: Path, starts: int) -> tuple[dict[str, Group], list[Row]]:
     """α = 1.5 forward + backward against copying, and against AdaSplash; only with a GPU."""
     asked = "import jax; print(jax.default_backend())"
     seen = has_gpu() and subprocess.run(
@@ -299,7 +307,7 @@ def bench_gpu(folder: Path, rounds: int) -> tuple[dict[str, Group], list[Row]]:
         return ({}, {}) if one.name == "copy" else judge(one, answers)
 
     title = "entmax on a GPU, 16384 × 4096 float32, N(0, 1), forward + backward"
-    turn = dict(rounds=min(rounds, 15), warmups=2, repeats=10)
+    turn = dict(starts=starts, rounds=3, warmups=2, repeats=10)
     group, _ = measured(title, contenders, judged, **turn)
     return {"gpu": group}, [times(group, *gpu_row) for gpu_row in GPU_ROWS]
 
@@ -358,7 +366,7 @@ def table(rows: Sequence[Row]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", choices=BENCHES, help="one group; nothing is written")
-    parser.add_argument("--rounds", type=int, default=15, help="at most so many turns each")
+    parser.add_argument("--starts", type=int, default=5, help="processes of each contender")
     parser.add_argument("--check", action="store_true", help="fail where a bound is not reached")
     args = parser.parse_args()
     used = cores(CORES)
@@ -366,7 +374,7 @@ def main() -> int:
     try:
         for name in [args.only] if args.only else BENCHES:
             with tempfile.TemporaryDirectory() as folder:
-                more_groups, more_rows = BENCHES[name](Path(folder), args.rounds)
+                more_groups, more_rows = BENCHES[name](Path(folder), args.starts)
             groups |= more_groups
             rows += more_rows
             print(table(more_rows), flush=True)

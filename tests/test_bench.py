@@ -2,6 +2,7 @@
 
 import doctest
 import json
+import platform
 import re
 import signal
 import socket
@@ -62,8 +63,8 @@ def judge(one: measure.Contender, answers: dict) -> tuple[dict, dict]:
     return {"p": np.array([0.5])}, {"p": 1e-3}
 
 
-def measured(*contenders: measure.Contender, rounds: int = 3) -> dict:
-    return run.measured("fakes", contenders, judge, rounds, pause_s=0)[0]
+def measured(*contenders: measure.Contender, starts: int = 1, rounds: int = 3) -> dict:
+    return run.measured("fakes", contenders, judge, starts, rounds, pause_s=0)[0]
 
 
 def test_a_ratio_is_that_of_the_clock(fake: Callable) -> None:
@@ -79,6 +80,15 @@ def test_a_ratio_is_that_of_the_clock(fake: Callable) -> None:
 def test_compiling_is_reported_apart(fake: Callable) -> None:
     entry = measured(fake("ours", 0.25))["contenders"]["ours"]
     assert entry["first_s"] == 5.25 and entry["seconds"] == [0.25] * 3
+
+
+def test_every_start_is_a_new_process(fake: Callable) -> None:
+    """Its first run is slow again, and what a start had on its clock is gone."""
+    slower = "now += runs"  # a process gets slower and slower
+    entry = measured(fake("ours", 0.25, body=slower), starts=2)["contenders"]["ours"]
+    once = measured(fake("ours", 0.25, body=slower))["contenders"]["ours"]
+    assert entry["first_s"] == once["first_s"] == 6.25
+    assert entry["seconds"] == 2 * once["seconds"] == 2 * [3.25, 5.25, 7.25]
 
 
 def test_contenders_take_turns() -> None:
@@ -97,6 +107,8 @@ def test_contenders_take_turns() -> None:
     seconds = measure.take_turns(running, 4, warmups=1, warm_s=0.2, repeats=3, pause_s=0)
     assert "".join(order) == "abc" + "bca" + "cab" + "abc"
     assert seconds == {name: [2.0] * 4 for name in "abc"}  # the median of a turn
+    measure.take_turns(running, 2, 4, warmups=1, warm_s=0.2, repeats=3, pause_s=0)
+    assert "".join(order)[12:] == "bca" + "cab"  # after four rounds, the fifth
 
 
 def test_a_busy_round_meets_both_and_cancels() -> None:
@@ -143,12 +155,40 @@ def test_no_process_is_left_when_the_run_is_stopped(fake: Callable) -> None:
 def test_workers_do_not_inherit_what_tunes_one_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
     monkeypatch.setenv("KEPT", "1")
-    assert not {"XLA_FLAGS", "OMP_NUM_THREADS"} & set(measure.environ())
+    assert not {"XLA_FLAGS", "OMP_NUM_THREADS", "MALLOC_ARENA_MAX"} & set(measure.environ())
     assert (
         measure.environ(JAX_PLATFORMS="cpu").items()
         >= {"KEPT": "1", "JAX_PLATFORMS": "cpu"}.items()
     )
+
+
+FAULTS = """
+import resource
+import numpy as np
+
+def call():                                     # three arrays of 8 MiB, written and let go
+    arrays = [np.ones(2**21, np.float32) for _ in range(3)]
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+for _ in range(3):
+    call()
+before = faults()
+for _ in range(10):
+    call()
+print((faults() - before) / 10)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the variables are glibc's")
+def test_workers_keep_the_memory_they_have_freed() -> None:
+    """As Linux counts: 24 MiB met anew would be 6144 faults, or 12 with huge pages."""
+    command = [sys.executable, "-c", FAULTS]
+    done = subprocess.run(command, env=measure.environ(), capture_output=True, check=True)
+    assert float(done.stdout) < 10
 
 
 @pytest.mark.parametrize(("alpha", "closed"), [(1, 0.75), (2, 1.0), (1.5, 0.9)])
