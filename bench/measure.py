@@ -107,10 +107,14 @@ def differences(name: str, got: Arrays, reference: Arrays, tolerance: Mapping) -
             raise ContenderError(
                 f"{name}: {key} has shape {got[key].shape}, not {reference[key].shape}"
             )
-        distance = np.abs(got[key].astype(np.float64) - reference[key]).max()
-        if not distance <= limit:  # NaN is not
-            raise ContenderError(f"{name}: {key} differs by {distance:.2g}, allowed is {limit:g}")
-        found[key] = float(f"{distance:.3g}")
+        distance = np.abs(got[key].astype(np.float64) - reference[key])
+        wrong = ~(distance <= limit)  # so that NaN is wrong
+        if wrong.any():
+            raise ContenderError(
+                f"{name}: {key} differs by {distance.max():.2g}, allowed is {limit:g} "
+                f"({wrong.sum()} of {wrong.size} entries)"
+            )
+        found[key] = float(f"{distance.max():.3g}")
     return found
 
 
