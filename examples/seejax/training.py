@@ -33,6 +33,7 @@ import math
 import os
 import secrets
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -522,6 +523,29 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+@contextlib.contextmanager
+def _ctrl_c_ends(go_on: str, workdir: Path) -> Iterator[None]:
+    """Ctrl-C ends the process at once, which a run endures at any moment, and says how to go on.
+
+    Not by KeyboardInterrupt: a library in which it comes up may make another error of it.
+    """
+
+    def stop(*_: object) -> None:
+        saved = (workdir / "config.json").exists()
+        hint = f"go on with: {go_on}" if saved else "nothing was saved"
+        os.write(2, f"\nstopped; {hint}\n".encode())
+        os._exit(130)
+
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not under nohup
+    if ours:
+        signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def main(argv: list[str] | None = None) -> int:
     """The command; returns its exit status.
 
@@ -556,26 +580,21 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{parser.prog}: error: {error}", file=sys.stderr, flush=True)
         os._exit(1)  # JAX still waits in a thread, and has much to say about it at a normal exit
     try:
-        _, history = train(
-            config,
-            workdir,
-            resume=args.resume,
-            use_wandb=args.wandb,
-            data_dir=args.data_dir,
-            say=lambda line: (tqdm.write(line, sys.stdout), sys.stdout.flush()),
-            mesh=parallel.mesh() if args.distributed else None,
-        )
+        with _ctrl_c_ends(f"{parser.prog} --workdir {workdir} --resume", workdir):
+            _, history = train(
+                config,
+                workdir,
+                resume=args.resume,
+                use_wandb=args.wandb,
+                data_dir=args.data_dir,
+                say=lambda line: (tqdm.write(line, sys.stdout), sys.stdout.flush()),
+                mesh=parallel.mesh() if args.distributed else None,
+            )
     except (RunError, digits.DataError, parallel.DistributedError) as error:
         print(f"{parser.prog}: error: {error}", file=sys.stderr, flush=True)
         if jax.process_count() > 1:
             os._exit(1)  # at a normal exit JAX would wait for processes that wait for this one
         return 1
-    except KeyboardInterrupt:
-        hint = "; nothing was saved"
-        if (workdir / "config.json").exists():
-            hint = f"; go on with: {parser.prog} --workdir {workdir} --resume"
-        print(f"\nstopped{hint}", file=sys.stderr)
-        return 130
     if jax.process_index() > 0:
         return 0
     final = history[-1]
