@@ -175,8 +175,12 @@ TUNING = "XLA_ JAX_ TF_ OMP_ KMP_ MKL_ TORCH_ CUDA_VISIBLE PYTHON MALLOC_ GLIBC_
 
 # glibc gives the memory of large arrays back, or keeps it, by small accidents of their order; then
 # every call meets its pages anew, and takes twice as long, or does not. Here all contenders keep
-# what they have freed.
-KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
+# what they have freed, and in one place: the places of single threads are given back all the same.
+KEEP_MEMORY = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(2**40),
+    "MALLOC_ARENA_MAX": "1",
+}
 
 
 def environ(**more: str) -> dict[str, str]:
