@@ -72,7 +72,7 @@ def measured(
     judge: a contender, all answers -> the arrays to find, and how far off each may be.
     """
     say("bench", f"{title}: {', '.join(c.name for c in contenders)}")
-    entries = {one.name: {"first_s": [], "seconds": []} for one in contenders}
+    entries = {one.name: {"first_s": [], "difference": {}, "seconds": []} for one in contenders}
     for start in range(starts):
         answers = {}
         with workers(contenders) as running:
@@ -82,8 +82,10 @@ def measured(
                 entries[name]["versions"] = answer["versions"]
             for one in contenders:
                 reference, tolerance = judge(one, answers)
+                entries[one.name]["tolerance"] = tolerance
+                worst = entries[one.name]["difference"]
                 off = differences(one.name, answers[one.name], reference, tolerance)
-                entries[one.name] |= {"tolerance": tolerance, "difference": off}
+                worst |= {key: max(value, worst.get(key, 0.0)) for key, value in off.items()}
             for name, seconds in take_turns(running, rounds, start * rounds, **turn).items():
                 entries[name]["seconds"] += [float(f"{s:.4g}") for s in seconds]
     for entry in entries.values():

@@ -91,6 +91,17 @@ def test_every_start_is_a_new_process(fake: Callable) -> None:
     assert entry["seconds"] == 2 * once["seconds"] == 2 * [3.25, 5.25, 7.25]
 
 
+def test_the_largest_difference_of_all_starts_is_kept(fake: Callable, tmp_path: Path) -> None:
+    """The first process is the one that is off, and leaves a file by which the next knows."""
+    body = f"""
+        import pathlib
+        seen = pathlib.Path({str(tmp_path / "seen")!r})
+        case["p"][0] = 0.5 if seen.exists() else 0.5005
+        seen.touch()"""
+    entry = measured(fake("ours", body=body), starts=2, rounds=1)["contenders"]["ours"]
+    assert entry["difference"] == {"p": 0.0005}
+
+
 def test_contenders_take_turns() -> None:
     order = []
 
