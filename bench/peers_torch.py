@@ -10,6 +10,10 @@ from entmax import entmax15, entmax_bisect
 torch.set_num_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
 DEVICE = os.environ.get("BENCH_DEVICE", "cpu")
 
+# MKL looks for the right kernel in a function's first call. If two threads make it at once, one may
+# get a kernel with half the digits, for that call (pytorch#188792): entmax15's root would be wrong.
+torch.ones(1).sqrt()
+
 
 def versions() -> dict[str, str]:
     return {"torch": torch.__version__, "entmax": version("entmax")}

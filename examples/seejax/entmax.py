@@ -208,8 +208,12 @@ def _power(p: jax.Array, a: jax.Array, known: float | None = None) -> jax.Array:
     """p**a on the support; 0 outside of it, also for a <= 0, and so are its derivatives."""
     if known == 0.5:
         return jnp.sqrt(p)
+    if known == 1:
+        return p
     if known == 0:
         return jnp.where(p > 0, jnp.ones_like(p), p)  # p itself: NaN stays NaN
+    if known is not None and known > 0:
+        return jnp.exp(known * jnp.log(p))  # exp(-inf) is 0
     inside = jnp.where(p > 0, p, 1)
     return jnp.where(p > 0, jnp.exp(a * jnp.log(inside)), p)
 
@@ -250,17 +254,12 @@ def _entropy(p: jax.Array, epsilon: jax.Array) -> jax.Array:
 
 def _exp(y: jax.Array, epsilon: jax.Array, known: float | None) -> tuple[jax.Array, jax.Array]:
     """p = exp_ε(y) and its slope p^(1-ε), both 0 where 1 + εy <= 0."""
-    if known == 0.5:
-        u = jnp.maximum(1 + 0.5 * y, 0)
-        return u * u, u
-    if known == 1:
-        u = jnp.maximum(1 + y, 0)
-        return u, jnp.where(u > 0, jnp.ones_like(u), u)
-    w = jnp.maximum(epsilon * y, -1)
     if known is not None and known > 0.25:  # far from ε = 0, log is as good as log1p, and quicker
-        log = jnp.log(1 + w) / epsilon
-    else:
-        log = jnp.where(epsilon == 0, y, jnp.log1p(w) / jnp.where(epsilon == 0, 1, epsilon))
+        u = jnp.maximum(1 + known * y, 0)
+        slope = _power(u, 1 / known - 1, 1 / known - 1)
+        return (u if known == 1 else slope * u), slope
+    w = jnp.maximum(epsilon * y, -1)
+    log = jnp.where(epsilon == 0, y, jnp.log1p(w) / jnp.where(epsilon == 0, 1, epsilon))
     p = jnp.exp(log)
     return p, jnp.where(w > -1, p / jnp.where(w > -1, 1 + w, 1), p)
 
@@ -349,9 +348,12 @@ def _search(z: jax.Array, epsilon: jax.Array, known: float | None) -> jax.Array:
         return _threshold(z - top, c, epsilon if known is None else known, known)
 
     def in_blocks(*rows):
-        # A block of rows stays in the core's cache while Newton goes over it again and again, and
-        # one slow row keeps its block waiting, not all.
-        block = max(1, min(2**15 // n, 512))
+        # A block of rows stays in a core's cache while Newton goes over it again and again, and one
+        # slow row keeps its block waiting, not all. Above α = 2 rows are slow most often. Below,
+        # a power is dear, and XLA divides it among the cores if the block is long.
+        dear = known is None or (known < 1 and known != 0.5)
+        size, most = (2**18, 2**13) if dear else (2**15, 2**9)
+        block = max(1, min(size // n, most))
         return jax.lax.map(lambda row: threshold(*row), rows, batch_size=block)
 
     top = jnp.max(rows, axis=-1, keepdims=True)
