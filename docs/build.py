@@ -57,7 +57,8 @@ def cache_folder() -> Path:
     The cache keys on the source of the cells alone; what they import is in the folder's name.
     """
     digest = hashlib.sha256(f"{sys.version_info[:2]} {sorted(PAGE_ENV.items())}".encode())
-    package = [p for p in (ROOT / "examples").rglob("*") if p.suffix in (".py", ".css", ".js")]
+    kinds = (".py", ".css", ".js", ".mplstyle")
+    package = [path for path in (ROOT / "examples").rglob("*") if path.suffix in kinds]
     read = [ROOT / "requirements.lock", ROOT / "bench" / "results.json"]
     for path in [*sorted(package), *filter(Path.exists, read)]:
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())

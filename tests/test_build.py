@@ -231,9 +231,10 @@ def test_changed_machinery_is_seen_on_every_page_and_executes_nothing(book: Book
     extension.write_text(extension.read_text("utf8").replace('"English"', '"Anglais"'), "utf8")
     assert executed(book.build()) == 0
     assert "Anglais" in book.shown("zh") and "Anglais" in book.shown("zh", "index")
-    style = book.root / "examples" / "seejax" / "see" / "see.css"
-    style.write_text(style.read_text("utf8") + "/* new */")
-    assert executed(book.build()) == 2, "pictures carry their style: it is part of the package"
+    for name, new in (("see.css", "/* new */"), ("figures.mplstyle", "# new")):
+        style = book.root / "examples" / "seejax" / "see" / name
+        style.write_text(style.read_text("utf8") + new)
+        assert executed(book.build()) == 2, "pictures carry their style: it is part of the package"
 
 
 def test_failing_cells_are_named_by_page_line_and_error(book: Book) -> None:

@@ -262,6 +262,15 @@ CONTRAST = """() => {
   return [...poor].map(([what, ratio]) => `${ratio} — ${what}`);
 }"""
 
+# A figure's words are 11 pt, and shrink with it on a phone; the theme would dim it in the dark.
+FIGURES = """async () => {
+  const figures = [...document.querySelectorAll(".cell_output img")];
+  await Promise.all(figures.map(e => e.decode()));
+  return figures
+    .filter(e => e.width && e.width < 0.6 * e.naturalWidth || getComputedStyle(e).filter != "none")
+    .map(e => `${e.alt}: ${e.width} of ${e.naturalWidth} px, ${getComputedStyle(e).filter}`);
+}"""
+
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
@@ -274,6 +283,7 @@ def test_every_page_loads_fits_and_can_be_read(reader, width: str, scheme: str) 
         if overflow := page.evaluate(OVERFLOW):
             wrong.append(f"{path} is wider than its window: {overflow}")
         wrong += [f"{path}: contrast {poor}" for poor in page.evaluate(CONTRAST)]
+        wrong += [f"{path}: figure {poor}" for poor in page.evaluate(FIGURES)]
         if path in PAGES and not page.locator("a.language-switch").first.is_visible():
             wrong.append(f"{path}: no language switch to be seen")
     assert not wrong, "\n".join(wrong)
