@@ -209,6 +209,9 @@ def test_headings_pictures_and_formulas_can_be_read_aloud(site: Path, page: str)
     steps = itertools.pairwise(levels)
     assert all(deeper <= level + 1 for level, deeper in steps), levels
     assert not [img for img in soup(page).find_all("img") if not img.get("alt", "").strip()]
+    said = [output.get_text() for output in soup(page).select(".cell_output pre")]
+    plots = [text for text in said if re.search(r"\bText\(|<matplotlib|<Figure", text)]
+    assert not plots, f"what a plotting call returned, for want of a semicolon: {plots}"
     assert not soup(page).select("merror")
     prose = BeautifulSoup(str(article), "html.parser")
     for code in prose.select("pre, code, script, style, .cell_output, annotation"):
