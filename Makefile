@@ -10,10 +10,10 @@ help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
 
 html: $(READY) ## build both languages into build/html
-	@$(BIN)/python docs/build.py
+	@PYTHONPATH=docs $(BIN)/python -m tools.build
 
 serve: $(READY) ## build, serve on localhost:8000, and build again on every change
-	@$(BIN)/python docs/build.py --serve
+	@PYTHONPATH=docs $(BIN)/python -m tools.build --serve
 
 test: $(READY) ## check everything: style, spelling, units, doctests, pairs, the build, the site in Chromium
 	$(BIN)/ruff check
@@ -21,14 +21,14 @@ test: $(READY) ## check everything: style, spelling, units, doctests, pairs, the
 	$(BIN)/typos
 	$(BIN)/check-jsonschema --builtin-schema vendor.readthedocs .readthedocs.yaml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/ci.yml
-	$(BIN)/python docs/build.py
+	PYTHONPATH=docs $(BIN)/python -m tools.build
 	$(BIN)/pytest
 
 bench: $(READY) ## measure this book's code beside its peers, into bench/results.json
 	@$(BIN)/python bench/run.py
 
 pair: $(READY) ## after reading both languages of a page again: make pair PAGE=jit
-	@$(BIN)/python docs/pairs.py stamp $(PAGE)
+	@PYTHONPATH=docs $(BIN)/python -m tools.pairs stamp $(PAGE)
 
 lock: $(READY) ## resolve pyproject.toml anew into requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --upgrade --python-version 3.11 --generate-hashes \

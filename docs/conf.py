@@ -7,18 +7,21 @@ from pathlib import Path
 import jieba
 
 DOCS = Path(__file__).resolve().parent
-sys.path.insert(0, str(DOCS / "_ext"))
+sys.path[:0] = [str(DOCS), str(DOCS / "_ext")]
 
-chinese = tags.has("zh")  # noqa: F821 - Sphinx defines tags
+from tools import book  # noqa: E402 - now it is on the path
+
+tree = "zh" if tags.has("zh") else "en"  # noqa: F821 - Sphinx defines tags
+words = book.words(tree)
 
 # -- extensions ----------------------------------------------------------------------------------
 extensions = ["myst_nb", "languages", "chinese", "mathml", "pictures", "folded"]
-myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
+myst_enable_extensions = book.MYST_EXTENSIONS
 myst_heading_anchors = 0  # sections are linked by the anchors that both languages share
 nitpicky = True  # a reference that leads nowhere is a warning, and a warning ends the build
 
 # -- execution -----------------------------------------------------------------------------------
-# docs/build.py has run every page before Sphinx starts and names the cache; here it is only read.
+# docs/tools has run every page before Sphinx starts and names the cache; here it is only read.
 nb_execution_mode = "cache"
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True
@@ -28,10 +31,10 @@ nb_merge_streams = True
 nb_render_error_lexer = "text"
 
 # -- html ----------------------------------------------------------------------------------------
-project = "看见 JAX" if chinese else "See JAX"
+project = words["title"]
 author = "See JAX"
 copyright = "See JAX, Apache-2.0"
-language = "zh_CN" if chinese else "en"
+language = {"zh": "zh_CN"}.get(tree, tree)
 exclude_patterns = ["**/.ipynb_checkpoints"]
 
 html_theme = "sphinx_book_theme"
@@ -44,23 +47,21 @@ html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 html_copy_source = False
 html_use_index = False  # nothing is indexed; the search is
 html_show_sourcelink = False
-html_search_language = "zh" if chinese else "en"
+html_search_language = tree
 html_search_options = {"dict": ""}  # jieba loads its dictionary itself; a second time costs 3 s
 jieba.setLogLevel("WARNING")  # it reports each time how long its dictionary took to load
 html_theme_options = {
     "article_header_end": ["language.html", "article-header-buttons.html"],
     "use_download_button": False,
     "show_toc_level": 2,
-    "search_bar_text": "搜索" if chinese else "Search",
-    "toc_title": "本页内容" if chinese else "On this page",
+    "search_bar_text": words["search"],
+    "toc_title": words["on_this_page"],
     "logo": {"text": project},
     "footer_content_items": ["copyright.html"],
     "navbar_persistent": [],  # the search stands in the sidebar and in the header of the article
 }
 html_context = {"default_mode": "auto"}
-nb_code_prompt_show = "展开检查" if chinese else "Show the check"
-nb_code_prompt_hide = "收起检查" if chinese else "Hide the check"
-folded_code_show = "展开代码" if chinese else "Show the code"
-folded_code_hide = "收起代码" if chinese else "Hide the code"
-folded_solution_show = "展开解答" if chinese else "Show the solution"
-folded_solution_hide = "收起解答" if chinese else "Hide the solution"
+nb_code_prompt_show, nb_code_prompt_hide = words["check_show"], words["check_hide"]
+for kind in ("code", "solution"):
+    for what in ("show", "hide"):
+        globals()[f"folded_{kind}_{what}"] = words[f"{kind}_{what}"]

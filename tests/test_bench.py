@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "bench"))  # scripts, not a package
 
-import build  # noqa: E402
+from tools import build  # noqa: E402
 import environments  # noqa: E402
 import measure  # noqa: E402
 import run  # noqa: E402

@@ -128,9 +128,10 @@ class Book:
 
     def start(self, *before: str, serve: int = 0, **variables: str) -> subprocess.Popen:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("READTHEDOCS")}
-        path = os.pathsep.join([str(self.root / "guard"), str(self.root / "examples")])
+        places = ("guard", "docs", "examples")
+        path = os.pathsep.join(str(self.root / place) for place in places)
         return subprocess.Popen(
-            [*before, sys.executable, self.root / "docs" / "build.py"]
+            [*before, sys.executable, "-m", "tools.build"]
             + (["--serve", "--port", str(serve)] if serve else []),
             env={**clean, "PYTHONPATH": path, "SLOW_MARK": str(self.mark), **variables},
             cwd=self.root,

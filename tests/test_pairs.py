@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import pairs
+from tools import pairs
 
 ROOT = Path(__file__).parents[1]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import autocorrect_py
 import pytest
 
-import pairs
+from tools import pairs
 
 ROOT = Path(__file__).parents[1]
 CHINESE = sorted((ROOT / "docs" / "zh").rglob("*.md"))
 WRITTEN = [*CHINESE, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
-MARKDOWN = pairs.markdown(ROOT / "docs")
+MARKDOWN = pairs.markdown()
 
 # The words of one idea that this book does not use, with the one it does.
 TERMS = {

@@ -47,8 +47,8 @@ def site() -> Path:
     index = SITE / "index.html"
     made_of = newest(ROOT / "docs", ROOT / "examples", ROOT / "requirements.lock")
     if not index.exists() or index.stat().st_mtime < made_of:
-        command = [sys.executable, ROOT / "docs" / "build.py"]
-        result = subprocess.run(command, capture_output=True, encoding="utf8")
+        command = [sys.executable, "-m", "tools.build"]
+        result = subprocess.run(command, cwd=ROOT / "docs", capture_output=True, encoding="utf8")
         assert result.returncode == 0, result.stdout + result.stderr
     return SITE
 

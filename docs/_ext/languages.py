@@ -5,14 +5,9 @@ import os
 from docutils import nodes
 from sphinx.util import logging
 
+from tools.book import LANGUAGES
+
 logger = logging.getLogger(__name__)
-
-# For each tree: its language as HTML names it, as Read the Docs spells it, as its readers do.
-LANGUAGES = {
-    "zh": {"hreflang": "zh-CN", "slug": "zh-cn", "name": "中文"},
-    "en": {"hreflang": "en", "slug": "en", "name": "English"},
-}
-
 
 def share_anchors(app, doctree) -> None:
     """Let a section's explicit anchor be its only id.

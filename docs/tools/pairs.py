@@ -1,7 +1,7 @@
 """Keep the two languages of a page in step.
 
-    python docs/pairs.py check        # what differs between docs/zh and docs/en, and what to do
-    python docs/pairs.py stamp jit    # both languages of jit were read again: make pair PAGE=jit
+    python -m tools.pairs check        # what differs between docs/zh and docs/en, and what to do
+    python -m tools.pairs stamp jit    # both languages of jit were read again: make pair PAGE=jit
 
 Prose is free in each language. The skeleton is not: files, code cells, heading levels, anchors,
 formulas, images and link targets are equal. For the prose, the front matter of both files carries
@@ -9,7 +9,6 @@ one stamp with a digest of each body: an edit on one side is seen until the othe
 """
 
 import argparse
-import ast
 import difflib
 import hashlib
 import itertools
@@ -28,8 +27,7 @@ from myst_parser.parsers.directives import parse_directive_text
 from myst_parser.parsers.mdit import create_md_parser
 from sphinx.util.nodes import explicit_title_re
 
-DOCS = Path(__file__).resolve().parent
-LANGUAGES = ("zh", "en")
+from tools.book import DOCS, LANGUAGES, MYST_EXTENSIONS
 
 VERBATIM = {"code", "code-block", "eval-rst", "image", "literalinclude", "math", "raw", "toctree"}
 TARGET_ARGUMENT = VERBATIM | {"figure", "include"}  # the argument of others is prose, as a title is
@@ -56,13 +54,10 @@ class AnyDirective(Directive):
     option_spec = {"any": str}  # noqa: RUF012 - as docutils declares it
 
 
-def markdown(docs: Path) -> MarkdownIt:
-    """The parser of the pages, with the extensions that conf.py names."""
-    for node in ast.parse((docs / "conf.py").read_text("utf8")).body:
-        if isinstance(node, ast.Assign) and node.targets[0].id == "myst_enable_extensions":
-            config = MdParserConfig(enable_extensions=set(ast.literal_eval(node.value)))
-            return create_md_parser(config, RendererHTML)
-    raise ValueError("conf.py does not set myst_enable_extensions")
+def markdown() -> MarkdownIt:
+    """The parser of the pages, with the extensions that they use."""
+    config = MdParserConfig(enable_extensions=set(MYST_EXTENSIONS))
+    return create_md_parser(config, RendererHTML)
 
 
 def target(text: str) -> str:
@@ -256,7 +251,7 @@ def drift(name: str, docs: Path, stamps: bool = True) -> list[str]:
 
 
 def pair(name: str, docs: Path) -> list[Page]:
-    md = markdown(docs)
+    md = markdown()
     return [Page(name, docs, language, md) for language in LANGUAGES]
 
 

@@ -1,7 +1,7 @@
 """Build the book: execute each page once, then both languages side by side.
 
-    python docs/build.py            # -> build/html/{zh,en} and build/html/index.html
-    python docs/build.py --serve    # the same, served, and rebuilt on every change
+    python -m tools.build            # -> build/html/{zh,en} and build/html/index.html
+    python -m tools.build --serve    # the same, served, and rebuilt on every change
 
 On Read the Docs (READTHEDOCS_OUTPUT is set) it builds READTHEDOCS_LANGUAGE alone, into the place
 asked for.
@@ -31,10 +31,8 @@ from myst_nb.core.read import myst_nb_reader_plugin
 from nbclient import NotebookClient
 from nbclient.exceptions import CellTimeoutError
 
-DOCS = Path(__file__).resolve().parent
-ROOT = DOCS.parent
-BUILD = ROOT / "build"
-LANGUAGES = ("zh", "en")
+from tools.book import BUILD, DOCS, LANGUAGES, ROOT, pages
+
 CELL_TIMEOUT_S = 300
 
 # What the pages see as the machine: the same in both languages and for every builder of the site.
@@ -175,12 +173,12 @@ def execute(languages) -> Path:
     folder = cache_folder()
     cache = open_cache(folder)
     known = {record.hashkey for record in cache.list_cache_records()}
-    pages = {}
-    for page in [p for language in languages for p in sorted((DOCS / language).rglob("*.md"))]:
+    found = {}
+    for page in [p for language in languages for p in pages(language)]:
         notebook = myst_nb_reader_plugin(str(page))
         if code_cells(notebook):
-            pages.setdefault(cache.create_hashed_notebook(notebook)[1], (page, notebook))
-    todo = [pages[key] for key in pages if key not in known]
+            found.setdefault(cache.create_hashed_notebook(notebook)[1], (page, notebook))
+    todo = [found[key] for key in found if key not in known]
 
     def leave_signals(*_) -> None:
         raise RuntimeError("nbclient would end one page on Ctrl-C; asyncio.run ends them all")
@@ -191,7 +189,7 @@ def execute(languages) -> Path:
         tasks = [execute_page(page, notebook, cache, slots) for page, notebook in todo]
         return await asyncio.gather(*tasks, return_exceptions=True)
 
-    total = sum(len(code_cells(notebook)) for _, notebook in pages.values())
+    total = sum(len(code_cells(notebook)) for _, notebook in found.values())
     new = sum(len(code_cells(notebook)) for _, notebook in todo)
     errors = [outcome for outcome in asyncio.run(run_all()) if outcome]
     for error in errors:
@@ -257,7 +255,7 @@ def render(targets: dict[str, Path], cache: Path) -> None:
             if process.returncode:
                 failed.append(language)
             else:
-                count = len(list((DOCS / language).rglob("*.md")))
+                count = len(pages(language))
                 say(language, f"{count} pages in {time.perf_counter() - begin:.1f} s")
     finally:
         for process in running.values():
@@ -311,7 +309,7 @@ def serve(port: int) -> None:
     from livereload import Server
 
     def rebuild() -> None:  # a process of its own: the server has an event loop, and so has a build
-        subprocess.run([sys.executable, __file__])  # when it fails, the next save may mend it
+        subprocess.run([sys.executable, "-m", "tools.build"])  # when it fails, the next save may mend it
 
     server = Server()
     for pattern in ("docs/**/*.*", "examples/**/*.*"):

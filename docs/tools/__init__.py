@@ -1,0 +1,1 @@
+"""What builds the book and keeps its two languages in step."""
