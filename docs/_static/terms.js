@@ -1,0 +1,40 @@
+// A link to a term shows its explanation under the mouse or the keyboard's focus; Escape puts it away.
+// A finger that taps goes to the page of terms: nothing lies in its way.
+let shown = null, timer = 0;
+
+function hide() {
+  clearTimeout(timer);
+  shown?.hidePopover();
+  shown = null;
+}
+function later() {  // long enough to move the mouse onto the explanation
+  clearTimeout(timer);
+  timer = setTimeout(hide, 200);
+}
+function show(tip, link, near) {
+  clearTimeout(timer);
+  if (shown === tip) return;
+  hide();
+  tip.showPopover();
+  shown = tip;
+  const lines = [...link.getClientRects()];  // a link may go on in the next line
+  const line = lines.find(r => near >= r.top && near <= r.bottom) ?? lines[0];
+  const room = document.documentElement.clientWidth - tip.offsetWidth - 8;
+  const below = line.bottom + tip.offsetHeight + 8 < innerHeight;
+  tip.style.left = `${Math.max(8, Math.min(line.left, room))}px`;
+  tip.style.top = `${below ? line.bottom + 4 : Math.max(8, line.top - tip.offsetHeight - 4)}px`;
+}
+for (const link of HTMLElement.prototype.showPopover ? document.querySelectorAll("a.term") : []) {
+  const tip = document.getElementById("tip-" + link.hash.slice(1));
+  tip.popover = "manual";
+  tip.setAttribute("role", "tooltip");
+  link.setAttribute("aria-describedby", tip.id);
+  link.addEventListener("pointerenter", e => e.pointerType === "mouse" && show(tip, link, e.clientY));
+  link.addEventListener("pointerleave", later);
+  link.addEventListener("focus", () => link.matches(":focus-visible") && show(tip, link));
+  link.addEventListener("blur", hide);
+  tip.addEventListener("pointerenter", () => clearTimeout(timer));
+  tip.addEventListener("pointerleave", later);
+}
+addEventListener("keydown", e => e.key === "Escape" && hide());
+addEventListener("scroll", hide, {passive: true});
