@@ -31,14 +31,13 @@ nb_merge_streams = True
 nb_render_error_lexer = "text"
 
 # -- html ------------------------------------------------------------------------------------------
-project = author = words["title"]
+project = author = html_title = words["title"]
 copyright = "See JAX, Apache-2.0"
 language = {"zh": "zh_CN"}.get(tree, tree)
 exclude_patterns = ["**/.ipynb_checkpoints"]
 templates_path = ["_templates"]
 
 html_theme = "sphinx_book_theme"
-html_title = project
 html_static_path = ["_static", "screenshot.png"]
 html_css_files = ["book.css"]
 html_js_files = [("languages.js", {"defer": "defer"})]

@@ -14,9 +14,9 @@ from sphinx.util.docutils import ReferenceRole, SphinxRole
 
 from tools.book import ROOT
 
-FORGES = "github.com gitlab.com gitee.com codeberg.org bitbucket.org gitcode.com".split()
+FORGES = r"github\.com|gitlab\.com|gitee\.com|codeberg\.org|bitbucket\.org|gitcode\.com"
 ADDRESS = re.compile(
-    rf"(?:https?://(?:[^@/]*@)?|ssh://(?:\w+@)?|\w+@)({'|'.join(map(re.escape, FORGES))})"
+    rf"(?:https?://(?:[^@/]*@)?|ssh://(?:\w+@)?|\w+@)({FORGES})"
     r"(?::\d+/|[:/])([\w.-]+(?:/[\w.-]+)+?)(?:\.git)?/?"
 )
 

@@ -59,24 +59,22 @@ class Terms(SphinxDirective):
         self.env.note_dependency(str(DATA))
         language = "zh" if self.config.language.startswith("zh") else "en"
         if not self.arguments:
-            links = [f"- [{terms()[name][language]}](#{PREFIX}{name})" for name in in_order(language)]
+            lines = [f"- [{terms()[n][language]}](#{PREFIX}{n})" for n in in_order(language)]
             listed = nodes.container(classes=["terms-index"])
-            listed += self.parse_text_to_nodes("\n".join(links))
+            listed += self.parse_text_to_nodes("\n".join(lines))
             return [listed]
         group = {n: t for n, t in terms().items() if t["group"] == self.arguments[0]}
         if not group:
             raise self.error(f"no term of docs/data/terms.toml is in the group {self.arguments[0]}")
         entries = nodes.definition_list(classes=["terms"])
         for name, term in group.items():
-            entry = nodes.definition_list_item(classes=["term"], names=[PREFIX + name])
-            entry += nodes.term("", full_name(term, language))
+            title = nodes.term("", full_name(term, language), names=[PREFIX + name])
+            self.state.document.note_explicit_target(title)
             explained = self.parse_text_to_nodes(term["explain"][language])
             if "see" in term:
                 explained += self.parse_text_to_nodes(f"[]({term['see']}.md)")
                 explained[-1]["classes"].append("term-see")
-            entry += nodes.definition("", *explained)
-            self.state.document.note_explicit_target(entry)
-            entries += entry
+            entries += nodes.definition_list_item("", title, nodes.definition("", *explained))
         return [entries]
 
 
@@ -105,15 +103,10 @@ def carry_explanations(app, doctree, docname) -> None:
     for anchor, places in links.items():
         for link in places:
             link["classes"].append("term")
-        entry = page.ids[anchor]
+        title, explained = next(t for t in page.findall(nodes.term) if anchor in t["ids"]).parent
         tip = nodes.container(ids=[f"tip-{anchor}"], classes=["term-tip"])
-        name = nodes.strong("", entry.next_node(nodes.term).astext())
-        tip += nodes.paragraph("", "", name)
-        tip += [
-            deepcopy(part)
-            for part in entry.next_node(nodes.definition)
-            if "term-see" not in part["classes"]
-        ]
+        tip += nodes.paragraph("", "", nodes.strong("", title.astext()))
+        tip += [deepcopy(part) for part in explained if "term-see" not in part["classes"]]
         tips += tip
     doctree += tips
 
