@@ -78,6 +78,18 @@ class Terms(SphinxDirective):
         return [entries]
 
 
+class Tips(nodes.Element):
+    """The explanations that terms.js shows; without a script they are no part of the page."""
+
+
+def open_template(translator, node) -> None:
+    translator.body.append('<template class="term-tips">\n')
+
+
+def close_template(translator, node) -> None:
+    translator.body.append("</template>\n")
+
+
 def linked(doctree: nodes.document) -> dict[str, list[nodes.reference]]:
     """The links to terms, by the term's id, in the order of the page."""
     found: dict[str, list[nodes.reference]] = {}
@@ -99,7 +111,7 @@ def carry_explanations(app, doctree, docname) -> None:
     if app.builder.format != "html" or docname == PAGE or not (links := linked(doctree)):
         return
     page = app.env.get_doctree(PAGE)
-    tips = nodes.container(classes=["term-tips", "no-search"])
+    tips = Tips(classes=["no-search"])
     for anchor, places in links.items():
         for link in places:
             link["classes"].append("term")
@@ -112,6 +124,7 @@ def carry_explanations(app, doctree, docname) -> None:
 
 
 def setup(app) -> dict:
+    app.add_node(Tips, html=(open_template, close_template))
     app.add_directive("terms", Terms)
     app.connect("doctree-read", note_links)
     app.connect("doctree-resolved", carry_explanations)

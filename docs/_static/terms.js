@@ -24,7 +24,9 @@ function show(tip, link, near) {
   tip.style.left = `${Math.max(8, Math.min(line.left, room))}px`;
   tip.style.top = `${below ? line.bottom + 4 : Math.max(8, line.top - tip.offsetHeight - 4)}px`;
 }
-for (const link of HTMLElement.prototype.showPopover ? document.querySelectorAll("a.term") : []) {
+const tips = HTMLElement.prototype.showPopover && document.querySelector("template.term-tips");
+if (tips) tips.replaceWith(tips.content);
+for (const link of tips ? document.querySelectorAll("a.term") : []) {
   const tip = document.getElementById("tip-" + link.hash.slice(1));
   tip.popover = "manual";
   tip.setAttribute("role", "tooltip");
