@@ -17,7 +17,7 @@ from tools.book import ROOT
 FORGES = r"github\.com|gitlab\.com|gitee\.com|codeberg\.org|bitbucket\.org|gitcode\.com"
 ADDRESS = re.compile(
     rf"(?:https?://(?:[^@/]*@)?|ssh://(?:\w+@)?|\w+@)({FORGES})"
-    r"(?::\d+/|[:/])([\w.-]+(?:/[\w.-]+)+?)(?:\.git)?/?"
+    r"(?::\d+/|[:/])([\w.-]+(?:/[\w.-]+)+)/?"
 )
 
 
@@ -30,7 +30,7 @@ def public(address: str) -> str:
     ('', '')
     """
     match = ADDRESS.fullmatch(address.strip())
-    return f"https://{match[1]}/{match[2]}" if match else ""
+    return f"https://{match[1]}/{match[2].removesuffix('.git')}" if match else ""
 
 
 def repository() -> str:
