@@ -14,14 +14,14 @@ from tools import book  # noqa: E402 - now it is on the path
 tree = "zh" if tags.has("zh") else "en"  # noqa: F821 - Sphinx defines tags
 words = book.words(tree)
 
-# -- extensions ----------------------------------------------------------------------------------
+# -- extensions: myst-nb, and what docs/_ext adds --------------------------------------------------
 extensions = ["myst_nb", "languages", "chinese", "mathml", "pictures", "folded"]
+extensions += ["terms", "names", "sharing", "colophon"]
 myst_enable_extensions = book.MYST_EXTENSIONS
 myst_heading_anchors = 0  # sections are linked by the anchors that both languages share
 nitpicky = True  # a reference that leads nowhere is a warning, and a warning ends the build
 
-# -- execution -----------------------------------------------------------------------------------
-# docs/tools has run every page before Sphinx starts and names the cache; here it is only read.
+# -- execution: docs/tools has run every page before Sphinx starts; here its cache is only read ----
 nb_execution_mode = "cache"
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True
@@ -30,19 +30,17 @@ nb_output_stderr = "warn"  # what JAX warns about is news to the author first
 nb_merge_streams = True
 nb_render_error_lexer = "text"
 
-# -- html ----------------------------------------------------------------------------------------
-project = words["title"]
-author = "See JAX"
+# -- html ------------------------------------------------------------------------------------------
+project = author = html_title = words["title"]
 copyright = "See JAX, Apache-2.0"
 language = {"zh": "zh_CN"}.get(tree, tree)
 exclude_patterns = ["**/.ipynb_checkpoints"]
+templates_path = ["_templates"]
 
 html_theme = "sphinx_book_theme"
-html_title = project
-html_static_path = ["_static"]
+html_static_path = ["_static", "screenshot.png"]
 html_css_files = ["book.css"]
 html_js_files = [("languages.js", {"defer": "defer"})]
-templates_path = ["_templates"]
 html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 html_copy_source = False
 html_use_index = False  # nothing is indexed; the search is
@@ -50,6 +48,7 @@ html_show_sourcelink = False
 html_search_language = tree
 html_search_options = {"dict": ""}  # jieba loads its dictionary itself; a second time costs 3 s
 jieba.setLogLevel("WARNING")  # it reports each time how long its dictionary took to load
+html_context = {"default_mode": "auto", "words": words}
 html_theme_options = {
     "article_header_end": ["language.html", "article-header-buttons.html"],
     "use_download_button": False,
@@ -57,11 +56,6 @@ html_theme_options = {
     "search_bar_text": words["search"],
     "toc_title": words["on_this_page"],
     "logo": {"text": project},
-    "footer_content_items": ["copyright.html"],
+    "footer_content_items": ["copyright.html", "repository.html"],
     "navbar_persistent": [],  # the search stands in the sidebar and in the header of the article
 }
-html_context = {"default_mode": "auto"}
-nb_code_prompt_show, nb_code_prompt_hide = words["check_show"], words["check_hide"]
-for kind in ("code", "solution"):
-    for what in ("show", "hide"):
-        globals()[f"folded_{kind}_{what}"] = words[f"{kind}_{what}"]

@@ -506,3 +506,168 @@ def test_a_chinese_font_is_installed_or_missed_aloud(bare_path: Path) -> None:
         chromium.chinese_font()
     command(bare_path, "apt-get", f": > {font}")
     chromium.chinese_font()
+
+
+# -- what every page promises its reader ---------------------------------------------------------
+
+LIMITED = ["index", "jit", "autograd", "gradient-traps", "terms"]  # pages that keep to the limits
+CELL = re.compile(r"^```\{code-cell\}.*\n((?:.*\n)*?)```$", re.MULTILINE)
+
+
+def source(page: str) -> str:
+    return (ROOT / "docs" / page).with_suffix(".md").read_text("utf8")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_puzzle_shows_its_code_and_folds_its_output(site: Path, page: str) -> None:
+    puzzles = soup(page).select(".cell.tag_puzzle")
+    assert len(puzzles) == source(page).count("puzzle]")
+    for cell in puzzles:
+        assert cell.select_one(".cell_input").find_parent("details") is None
+        (output,) = cell.select(".cell_output")
+        fold = output.find_parent("details")
+        assert fold and not fold.has_attr("open")
+        assert ("output" if page[:2] == "en" else "输出") in fold.summary.get_text()
+
+
+@pytest.mark.parametrize("name", SOURCES["zh"])
+def test_a_cell_fits_a_desk(name: str) -> None:
+    cells = [match[1] for match in CELL.finditer(source(f"zh/{name}"))]
+    lines = [line for cell in cells for line in cell.split("\n") if not line.startswith(":")]
+    wide = [line for line in lines if len(line) > 88]
+    assert not wide, "\n".join(wide)
+
+
+@pytest.mark.parametrize("name", SOURCES["zh"])
+def test_code_that_only_draws_is_folded(site: Path, name: str) -> None:
+    drawn = [cell for cell in soup(f"zh/{name}.html").select(".cell") if cell.select("img")]
+    bare = [
+        code.get_text().strip().split("\n")[0]
+        for cell in drawn
+        if (code := cell.select_one(".cell_input")) and not code.find_parent("details")
+        if re.search(r"\bplt\.|matplotlib", code.get_text())
+    ]
+    assert not bare, f"tag these cells hide-input: {bare}"
+
+
+@pytest.mark.parametrize("page", [f"{tree}/{name}.html" for tree in LANGUAGES for name in LIMITED])
+def test_a_page_is_no_longer_than_a_reader_s_patience(site: Path, page: str) -> None:
+    text = source(page)
+    counts = len(text.split("\n")), len(CELL.findall(text)), len(re.findall(r"(?m)^## ", text))
+    assert all(n <= most for n, most in zip(counts, (450, 30, 12), strict=True)), counts
+
+
+def sidebar(language: str) -> dict[str, str]:
+    """The name of every page as the sidebar gives it, in its order."""
+    links = soup(f"{language}/index.html").select(".bd-sidebar-primary nav a.reference.internal")
+    return {urlsplit(a["href"]).path.removesuffix(".html"): a.get_text().strip() for a in links}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_page_has_one_name_in_sidebar_map_and_text(site: Path, language: str) -> None:
+    names = {page or "index": name for page, name in sidebar(language).items()}
+    names["index"] = names.pop("#", names.get("index"))
+    assert set(names) == set(SOURCES[language])
+    cards = soup(f"{language}/index.html").select(".cards li > p:first-child a")
+    order = [page for page in names if page != "index"]
+    assert [a["href"].removesuffix(".html") for a in cards] == order
+    wrong = []
+    for page in order:  # "read next" names the pages it leads to; a sentence may say it otherwise
+        ending = soup(f"{language}/{page}.html").select("article > section > section")[-1]
+        for a in ending.select("a"):
+            path, hash_, _ = a["href"].partition("#")
+            name = names.get(path.removesuffix(".html"))
+            if name and not hash_ and name.lower() not in a.get_text().lower():
+                wrong.append(f"{page}: {a.get_text()!r} leads to {name!r}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_next_goes_forward_in_the_order_of_the_book(reader, site: Path, language: str) -> None:
+    names = sidebar(language)
+    order = [page for page in names if page not in ("", "#", "index")]
+    page = reader().open(f"{language}/index.html")
+    for name in order:
+        link = page.locator("a.right-next")
+        assert link.locator(".prev-next-title").inner_text() == names[name]
+        link.click()
+        page.wait_for_url(f"**/{language}/{name}.html")
+    assert not page.locator("a.right-next").count()
+    for last, name in itertools.pairwise(order):  # "read next" on the page leads there as well
+        ending = soup(f"{language}/{last}.html").select("article > section > section")[-1]
+        ahead = ending.select(f"a[href='{name}.html']")
+        assert ahead or last not in LIMITED, f"{last} does not lead to {name}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_shared_link_says_what_the_page_is_about(site: Path, page: str) -> None:
+    head = soup(page).head
+    said = {m.get("name") or m.get("property"): m["content"] for m in head.select("meta[content]")}
+    assert 10 <= len(said["description"]) <= 400
+    assert said["og:description"] == said["description"] and said["og:title"]
+    first = soup(page).select_one("article p").get_text().split("\n")[0]
+    assert said["description"][:10] == first[:10]
+    titles = re.split(r" — | · ", head.title.get_text())
+    assert len(titles) == len(set(titles)) == 2
+
+
+def test_the_front_page_says_where_to_start_and_when_it_was_built(site: Path) -> None:
+    import jax
+
+    for language in LANGUAGES:
+        article = soup(f"{language}/index.html").article
+        text = article.get_text()
+        assert len(article.select(".entrances a")) == 3
+        assert f"JAX {jax.__version__}" in text and re.search(r"20\d\d-\d\d-\d\d", text)
+        before = [p.get_text() for p in article.select("p")][:1]
+        assert before and "NumPy" in before[0]
+
+
+def test_a_term_is_explained_where_the_reader_points(reader) -> None:
+    page = reader().open("en/index.html")
+    link, tip = page.locator("a.term").first, page.locator("#tip-term-tracing")
+    expect(tip).to_be_hidden()
+    link.hover()
+    expect(tip).to_be_visible()
+    assert link.get_attribute("aria-describedby") == "tip-term-tracing"
+    tip.hover()  # the mouse may go onto it
+    page.wait_for_timeout(400)
+    expect(tip).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(tip).to_be_hidden()
+    page.mouse.move(0, 0)
+    page.keyboard.press("Tab")
+    link.focus()
+    expect(tip).to_be_visible()
+    assert "Python function" in tip.inner_text()
+    page.keyboard.press("Tab")
+    expect(tip).to_be_hidden()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_an_explanation_fits_its_window_and_can_be_read(reader, width: str, scheme: str) -> None:
+    page = reader(width=width, color_scheme=scheme).open("zh/index.html")
+    links = page.locator("a.term")
+    for i in range(links.count()):
+        links.nth(i).hover()
+        tip = page.locator(".term-tip:popover-open")
+        box, size = tip.bounding_box(), page.viewport_size
+        assert box["x"] >= 0 and box["x"] + box["width"] <= size["width"]
+        assert box["y"] >= 0 and box["y"] + box["height"] <= size["height"]
+        assert not page.evaluate(OVERFLOW) and not page.evaluate(CONTRAST)
+
+
+def test_a_finger_on_a_term_goes_to_its_explanation(reader) -> None:
+    page = reader(width="phone", has_touch=True).open("zh/index.html")
+    page.locator("a.term").first.tap()
+    page.wait_for_url("**/zh/terms.html#term-tracing")
+    expect(page.locator("#term-tracing")).to_be_in_viewport()
+
+
+def test_what_is_folded_is_printed(reader) -> None:
+    page = reader().open("zh/jit.html")
+    inside = page.locator("article details.folded pre").first
+    closed = inside.evaluate("e => e.checkVisibility()")
+    page.emulate_media(media="print")
+    assert not closed and inside.evaluate("e => e.checkVisibility()")

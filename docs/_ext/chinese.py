@@ -28,7 +28,9 @@ def join_lines(app, doctree) -> None:
         texts = list(block.findall(nodes.Text))
         for before, text, after in zip(texts, texts[1:], texts[2:], strict=False):
             if text == "\n" and joins(before[-1:], after[:1]):
-                text.parent.replace(text, nodes.Text(""))
+                siblings = text.parent.children  # by identity: every line break equals every other
+                place = next(i for i, each in enumerate(siblings) if each is text)
+                siblings[place] = nodes.Text("")
 
 
 def setup(app) -> dict:

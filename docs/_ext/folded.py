@@ -1,6 +1,7 @@
 """Folded cells say in the page's language what is inside: a check, a solution, a figure's code.
 
-The prompt cannot stand in the cell's options: these are the same in both languages.
+A cell tagged `puzzle` shows its code and folds its output, until the reader has guessed. What is
+written on a fold cannot stand in the cell's options: these are the same in both languages.
 """
 
 from html import escape
@@ -8,20 +9,33 @@ from html import escape
 from docutils import nodes
 from myst_nb.sphinx_ import HideCodeCellNode
 
-KINDS = {"tag_solution": "solution", "tag_hide-input": "code"}  # the others are checks
+# By a cell's tag: the kind of fold, of which docs/data/words.toml says what is written on it.
+KINDS = {
+    "tag_puzzle": "output",
+    "tag_solution": "solution",
+    "tag_hide-input": "code",
+    "tag_hide-cell": "check",
+}
 
 
 def name_contents(app, doctree) -> None:
     for cell in doctree.findall(nodes.container):
-        for tag, kind in KINDS.items():
-            if tag in cell["classes"]:
-                cell["prompt_show"] = app.config[f"folded_{kind}_show"]
-                cell["prompt_hide"] = app.config[f"folded_{kind}_hide"]
+        kind = next((kind for tag, kind in KINDS.items() if tag in cell["classes"]), None)
+        if kind == "output":
+            cell["hide_mode"] = "output"  # as myst-nb's own tag does: text, errors, pictures
+        if kind and "hide_mode" in cell:
+            cell["prompt_show"] = cell["prompt_hide"] = kind  # in words when it is written
 
 
 def visit(translator, node) -> None:
-    prompts = ("collapsed", node["prompt_show"]), ("expanded", node["prompt_hide"])
-    summary = "".join(f'<span class="{state}">{escape(text)}</span>' for state, text in prompts)
+    words = translator.config.words
+    summary = "".join(
+        f'<span class="{state}">{escape(words[f"{node[prompt]}_{what}"])}</span>'
+        for state, prompt, what in (
+            ("collapsed", "prompt_show", "show"),
+            ("expanded", "prompt_hide", "hide"),
+        )
+    )
     translator.body.append(f'<details class="folded"><summary>{summary}</summary>\n')
 
 
@@ -30,9 +44,8 @@ def depart(translator, node) -> None:
 
 
 def setup(app) -> dict:
-    for kind in KINDS.values():
-        app.add_config_value(f"folded_{kind}_show", f"Show the {kind}", "env")
-        app.add_config_value(f"folded_{kind}_hide", f"Hide the {kind}", "env")
+    app.add_config_value("words", {}, "html")  # the site's own words; a new one is written anew
     app.add_node(HideCodeCellNode, html=(visit, depart), override=True)
     app.connect("doctree-read", name_contents)
+    app.add_js_file("folded.js", loading_method="defer")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,99 @@
+"""What a page says of its own making: {built}`jax`, {built}`date`, {repository}`words <.>`.
+
+All of it is put in when a page is written. No cell holds it, so no cell runs again for its sake.
+"""
+
+import os
+import re
+import subprocess
+import time
+from importlib.metadata import version
+
+from docutils import nodes
+from sphinx.util.docutils import ReferenceRole, SphinxRole
+
+from tools.book import ROOT
+
+FORGES = r"github\.com|gitlab\.com|gitee\.com|codeberg\.org|bitbucket\.org|gitcode\.com"
+ADDRESS = re.compile(
+    rf"(?:https?://(?:[^@/]*@)?|ssh://(?:\w+@)?|\w+@)({FORGES})"
+    r"(?::\d+/|[:/])([\w.-]+(?:/[\w.-]+)+)/?"
+)
+
+
+def public(address: str) -> str:
+    """Where readers find a repository that git knows by this address; nothing if it is no forge.
+
+    >>> public("git@github.com:someone/book.git"), public("https://me:secret@gitee.com/someone/book")
+    ('https://github.com/someone/book', 'https://gitee.com/someone/book')
+    >>> public("/somewhere/book"), public("http://127.0.0.1/git/book")
+    ('', '')
+    """
+    match = ADDRESS.fullmatch(address.strip())
+    return f"https://{match[1]}/{match[2].removesuffix('.git')}" if match else ""
+
+
+def repository() -> str:
+    """The public address of this repository, where it has one."""
+    address = os.environ.get("READTHEDOCS_GIT_CLONE_URL")
+    if not address:
+        git = ["git", "-C", ROOT, "remote", "get-url", "origin"]
+        try:
+            address = subprocess.run(git, capture_output=True, encoding="utf8").stdout
+        except FileNotFoundError:  # no git: the book was unpacked from an archive
+            address = ""
+    return public(address)
+
+
+def facts() -> dict[str, str]:
+    """What {built}`…` can say: the version of JAX, and the day (UTC) on which the site was built.
+
+    >>> facts()["jax"] == jax.__version__
+    True
+    """
+    seconds = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
+    return {"jax": version("jax"), "date": time.strftime("%Y-%m-%d", time.gmtime(seconds))}
+
+
+class Fact(nodes.Inline, nodes.TextElement):
+    """The place of a fact, until the page is written."""
+
+
+class Built(SphinxRole):
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        if self.text not in facts():
+            message = f"{{built}} knows {', '.join(facts())}, not {self.text}"
+            return [], [self.inliner.reporter.error(message, line=self.lineno)]
+        return [Fact("", fact=self.text)], []
+
+
+class Repository(ReferenceRole):
+    """A link to the repository, or the words alone where it has no public address."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        if url := repository():
+            return [nodes.reference("", self.title, refuri=url)], []
+        return [nodes.inline("", self.title)], []
+
+
+def put_in(app, doctree, docname) -> None:
+    for place in list(doctree.findall(Fact)):
+        place.replace_self(nodes.Text(facts()[place["fact"]]))
+
+
+def write_again(app, env) -> list[str]:
+    return [env.config.root_doc]  # the day is another one, even if nothing else has changed
+
+
+def link_repository(app, pagename, templatename, context, doctree) -> None:
+    context["repository"] = repository()
+
+
+def setup(app) -> dict:
+    app.add_node(Fact)
+    app.add_role("built", Built())
+    app.add_role("repository", Repository())
+    app.connect("doctree-resolved", put_in)
+    app.connect("env-updated", write_again)
+    app.connect("html-page-context", link_repository)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

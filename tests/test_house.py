@@ -1,0 +1,201 @@
+"""What docs/_ext makes of a small book: folds, terms, names, descriptions, in both languages."""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from bs4 import BeautifulSoup
+from docutils import nodes
+from docutils.utils import new_document
+
+from tools import book
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs" / "_ext"))  # as conf.py does
+
+import chinese  # noqa: E402
+import colophon  # noqa: E402
+
+PIXEL = base64.b64encode((ROOT / "docs" / "screenshot.png").read_bytes()).decode()
+OUTPUTS = {
+    "text": {"output_type": "stream", "name": "stdout", "text": "said aloud"},
+    "error": {
+        "output_type": "error",
+        "ename": "TypeError",
+        "evalue": "not so",
+        "traceback": ["TypeError: not so"],
+    },
+    "html": {
+        "output_type": "execute_result",
+        "execution_count": 1,
+        "data": {"text/html": "<b>drawn</b>", "text/plain": "drawn"},
+        "metadata": {},
+    },
+    "image": {
+        "output_type": "display_data",
+        "data": {"image/png": PIXEL, "text/plain": "a picture"},
+        "metadata": {},
+    },
+}
+
+
+def cell(tags: list[str], *outputs: dict) -> dict:
+    return {
+        "cell_type": "code",
+        "execution_count": 1,
+        "metadata": {"tags": tags},
+        "source": "code()",
+        "outputs": list(outputs),
+    }
+
+
+def page(*cells: dict) -> str:
+    title = {"cell_type": "markdown", "metadata": {}, "source": "(index)=\n# A book\n\nIs it so?"}
+    toctree = "```{toctree}\n:caption: Part\n\nShort <long>\nTerms <terms>\n```"
+    cells = (title, {"cell_type": "markdown", "metadata": {}, "source": toctree}, *cells)
+    about = {"language_info": {"name": "python"}}
+    return json.dumps({"nbformat": 4, "nbformat_minor": 4, "metadata": about, "cells": cells})
+
+
+LONG = """\
+(long)=
+# A long title of a page
+
+What is a [tracer](#term-tracer), and again a [tracer](#term-tracer), [of words](#term-jaxpr)?
+
+[](index.ipynb) {built}`jax` {built}`date` {repository}`words <.>`
+
+(long-two)=
+## Two
+
+See [](terms.md).
+"""
+
+
+@pytest.fixture(scope="module", params=book.LANGUAGES)
+def small(request, tmp_path_factory) -> SimpleNamespace:
+    """A book of three pages, built as the real one is; cells have their outputs already."""
+    language, work = request.param, tmp_path_factory.mktemp(request.param)
+    source = work / "source"
+    source.mkdir()
+    puzzles = [cell(["puzzle"], output) for output in OUTPUTS.values()]
+    others = [cell([tag], OUTPUTS["text"]) for tag in ("hide-cell", "hide-input", "plain")]
+    solution = cell(["hide-cell", "solution"], OUTPUTS["text"])
+    (source / "index.ipynb").write_text(page(*puzzles, *others, solution))
+    (source / "long.md").write_text(LONG)
+    shutil.copy(ROOT / "docs" / language / "terms.md", source)
+    for name in ("jit", "autograd", "linear-regression", "flax", "training", "tracking", "entmax"):
+        (source / f"{name}.md").write_text(f"---\norphan: true\n---\n({name})=\n# {name}\n")
+    environment = {
+        **os.environ,
+        "READTHEDOCS_CANONICAL_URL": f"https://book.test/{book.LANGUAGES[language]['slug']}/latest/",
+        "READTHEDOCS_GIT_CLONE_URL": "git@github.com:someone/book.git",
+        "SOURCE_DATE_EPOCH": "86400",
+    }
+    command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-W", "-c", ROOT / "docs"]
+    command += ["-t", language, "-D", "nb_execution_mode=off", source, work / "html"]
+    ran = subprocess.run(command, env=environment, capture_output=True, encoding="utf8")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+    def soup(name: str) -> BeautifulSoup:
+        return BeautifulSoup((work / "html" / f"{name}.html").read_text("utf8"), "html.parser")
+
+    return SimpleNamespace(soup=soup, words=book.words(language), language=language)
+
+
+def test_a_puzzle_folds_every_kind_of_output_and_shows_its_code(small) -> None:
+    cells = small.soup("index").select(".cell.tag_puzzle")
+    assert len(cells) == len(OUTPUTS)
+    for each, within in zip(cells, ("said aloud", "TypeError: not so", "drawn", ""), strict=True):
+        assert each.select_one(".cell_input").find_parent("details") is None
+        (fold,) = each.select("details")
+        assert not fold.has_attr("open") and fold.select_one(".cell_output")
+        assert within in fold.get_text() and (within or fold.select_one("img"))
+        assert fold.summary.select_one(".collapsed").get_text() == small.words["output_show"]
+
+
+def test_a_fold_says_what_it_holds(small) -> None:
+    soup = small.soup("index")
+    for tag, kind in (("solution", "solution"), ("hide-input", "code"), ("hide-cell", "check")):
+        folds = soup.select(f".cell.tag_{tag} details")
+        said = [span.get_text() for span in folds[0].summary.select("span")]
+        assert said == [small.words[f"{kind}_show"], small.words[f"{kind}_hide"]]
+    assert not soup.select(".cell.tag_plain details")
+
+
+def test_a_page_carries_the_explanation_of_each_term_once(small) -> None:
+    soup = small.soup("long")
+    assert soup.select_one("a.term")["href"] == "terms.html#term-tracer"
+    assert len(soup.select("a.term")) == 3
+    (tips,) = soup.select("template.term-tips")
+    assert [tip["id"] for tip in tips.select(".term-tip")] == ["tip-term-tracer", "tip-term-jaxpr"]
+    assert ("追踪器" if small.language == "zh" else "tracer (") in tips.get_text()
+    assert not small.soup("index").select("template.term-tips")
+
+
+def test_a_page_is_called_by_its_short_name(small) -> None:
+    soup = small.soup("terms")
+    assert soup.select_one("a.left-prev .prev-next-title").get_text() == "Short"
+    assert soup.select_one(".bd-sidebar-primary nav a").get_text().strip() == "Short"
+    assert "Terms" in small.soup("long").select_one("#long-two p").get_text()
+
+
+def test_a_shared_page_has_a_card(small) -> None:
+    soup = small.soup("long")
+    said = {m.get("name") or m.get("property"): m["content"] for m in soup.select("meta[content]")}
+    assert said["description"] == "What is a tracer, and again a tracer, of words?"
+    slug = book.LANGUAGES[small.language]["slug"]
+    canonical = f"https://book.test/{slug}/latest/long.html"
+    assert said["og:url"] == soup.select_one("link[rel=canonical]")["href"] == canonical
+    assert said["og:image"].endswith("/_static/screenshot.png")
+    assert soup.title.get_text() == f"A long title of a page — {small.words['title']}"
+    front = small.soup("index").title.get_text()
+    assert front == f"{small.words['title']} · {small.words['tagline']}"
+
+
+def test_a_page_says_what_it_was_built_with(small) -> None:
+    soup = small.soup("long")
+    assert colophon.facts()["jax"] in soup.article.get_text()
+    assert "1970-01-02" in soup.article.get_text()
+    link = soup.article.select_one("a[href='https://github.com/someone/book']")
+    assert link.get_text() == "words"
+    footer = [a.get_text() for a in soup.select(f"a[href='{link['href']}']") if a != link]
+    assert footer == [small.words["repository"]]
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://github.com/someone/book.git", "https://github.com/someone/book"),
+        ("https://user:token@gitlab.com/group/sub/book", "https://gitlab.com/group/sub/book"),
+        ("git@gitee.com:someone/book.git", "https://gitee.com/someone/book"),
+        ("ssh://git@codeberg.org:22/someone/book/", "https://codeberg.org/someone/book"),
+        ("/somewhere/book", ""),
+        ("file:///somewhere/book", ""),
+        ("http://127.0.0.1:80/git/book", ""),
+        ("https://github.com.example.org/someone/book", ""),
+        ("", ""),
+    ],
+)
+def test_only_a_public_address_is_published(address: str, shown: str) -> None:
+    assert colophon.public(address) == shown
+
+
+def joined(*parts: str) -> str:
+    paragraph = nodes.paragraph("", "", *map(nodes.Text, parts))
+    document = new_document("")
+    document += paragraph
+    chinese.join_lines(SimpleNamespace(config=SimpleNamespace(language="zh_CN")), document)
+    return paragraph.astext()
+
+
+def test_a_line_break_is_dropped_where_it_stands_and_nowhere_else() -> None:
+    assert joined("约是 x", "\n", "y 的图", "\n", "左") == "约是 x\ny 的图左"
+    assert joined("图", "\n", "左", "\n", "x", "\n", "右") == "图左\nx\n右"
+    assert joined("一。", "\n", "x", "\n", "图", "\n", "左") == "一。x\n图左"

@@ -1,0 +1,399 @@
+"""What docs/data/terms.toml says of JAX, tried out; and that the pages use its names."""
+
+import re
+import tomllib
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from seejax import see
+from seejax.entmax import entmax
+from test_prose import misset
+from tools import pairs
+
+ROOT = Path(__file__).parents[1]
+TERMS: dict[str, dict] = tomllib.loads((ROOT / "docs" / "data" / "terms.toml").read_text("utf8"))
+CHINESE = sorted((ROOT / "docs" / "zh").rglob("*.md"))
+MARKDOWN = pairs.markdown()
+
+# -- each sentence in a world where it would be false ---------------------------------------------
+
+CHECKS: dict[str, Callable[[], None]] = {}
+
+# Words that say how the book speaks, or what mathematics and training mean by them.
+DEFINED = {"argument", "batch", "epoch", "closed-form", "gradient", "checkpoint", "training-state"}
+DEFINED |= {"code-cell", "notebook", "kernel", "simplex"}
+
+
+def check(*names: str) -> Callable:
+    def add(function: Callable[[], None]) -> Callable[[], None]:
+        CHECKS.update(dict.fromkeys(names, function))
+        return function
+
+    return add
+
+
+def flops(function: Callable, *args: jax.Array) -> float:
+    return jax.jit(function).lower(*args).compile().cost_analysis()["flops"]
+
+
+def tracer_of(transform: Callable) -> str:
+    seen = []
+    transform(lambda x: seen.append(str(x)) or x * x)(3.0)
+    return seen[0]
+
+
+@check("transformation")
+def transformations_stack() -> None:
+    assert jax.jit(jax.vmap(jax.grad(jnp.sin)))(jnp.zeros(2)).tolist() == [1.0, 1.0]
+
+
+@check("tracing", "side-effect", "pure-function")
+def python_acts_while_tracing() -> None:
+    seen, scale = [], [1.0]
+    f = jax.jit(lambda x: seen.append(1) or x * scale[0])
+    assert (f(1.0), f(2.0), len(seen)) == (1.0, 2.0, 1)
+    scale[0] = 5.0  # not pure, and nobody objects
+    assert f(1.0) == 1.0 and "append" not in str(f.trace(1.0).jaxpr)
+
+
+@check("tracer")
+def what_a_tracer_knows() -> None:
+    assert "3.0" in tracer_of(jax.grad) and "3.0" not in tracer_of(jax.jit)
+    shapes = []
+    jax.jit(lambda x: shapes.append((x.shape, x.dtype)) or x)(jnp.ones((2, 3)))
+    assert shapes == [((2, 3), jnp.float32)]
+
+
+@check("jit", "cache", "signature", "device")
+def two_caches() -> None:
+    f = see.calls(lambda x, by=1.0: x + by)
+    here, there = (jax.device_put(np.ones(3, "float32"), device) for device in jax.devices()[:2])
+    f(here), f(here + 1), f(there), f(there)
+    assert [call.outcome for call in f.calls] == ["compiled", "cached", "recompiled", "cached"]
+    assert f.traces == 1 and jax.device_count() == 8
+    f(here, by=1.0), f(here, 1.0)  # by name is another signature
+    assert f.traces == 3
+
+
+@check("jaxpr", "equation", "primitive", "unrolling")
+def lines_of_a_jaxpr() -> None:
+    assert "b:f32[3] = sin a" in str(jax.make_jaxpr(jnp.sin)(jnp.ones(3)))
+    assert "dot_general" in str(jax.make_jaxpr(jnp.dot)(jnp.ones(3), jnp.ones(3)))
+
+    def sines(x: jax.Array, times: int) -> jax.Array:
+        for _ in range(times):
+            x = jnp.sin(x)
+        return x
+
+    def scanned(x: jax.Array, times: int) -> jax.Array:
+        return lax.scan(lambda x, _: (jnp.sin(x), None), x, length=times)[0]
+
+    for times in (3, 7):
+        counts = [str(jax.make_jaxpr(f, static_argnums=1)(1.0, times)) for f in (sines, scanned)]
+        assert [text.count(" sin ") for text in counts] == [times, 1]
+
+
+@check("static-argument")
+def static_values() -> None:
+    seen = []
+    f = jax.jit(lambda n, x: seen.append(n) or x * n, static_argnums=0)
+    f(2, 1.0), f(3, 1.0), f(2, 5.0)
+    assert seen == [2, 3]
+    with pytest.raises(ValueError, match="hashable"):
+        f([2], 1.0)
+
+
+@check("weak-type", "dtype")
+def types_of_numbers() -> None:
+    with jax.numpy_dtype_promotion("standard"):
+        assert (jnp.ones(2, "bfloat16") * 2.0).dtype == jnp.bfloat16
+        assert (jnp.arange(2) * 2.0).dtype == jnp.float32
+    with pytest.warns(UserWarning, match="float64"):
+        assert jnp.zeros(2, "float64").dtype == jnp.float32
+
+
+@check("lowering", "stablehlo", "xla", "hlo", "fusion")
+def from_jaxpr_to_program() -> None:
+    def f(x: jax.Array) -> jax.Array:
+        unused = jnp.cos(x)  # noqa: F841 - that nobody uses it is the point
+        return jnp.sin(x) * 2 + 1
+
+    lowered = jax.jit(f).lower(jnp.ones(8))
+    assert "stablehlo.sine" in lowered.as_text() and "fusion" not in lowered.as_text()
+    compiled = lowered.compile().as_text()
+    assert "fusion" in compiled and "cosine" not in compiled
+    assert "fusion" in see.trace(f, jnp.ones(8)).hlo
+
+
+@check("shape", "control-flow")
+def what_python_may_ask() -> None:
+    def f(x: jax.Array) -> jax.Array:
+        assert type(x.shape[0]) is int
+        return sum(x[i] for i in range(x.shape[0]))
+
+    assert jax.jit(f)(jnp.ones(3)) == 3
+    with pytest.raises(jax.errors.TracerBoolConversionError):
+        jax.jit(lambda x: x if x > 0 else -x)(1.0)
+    absolute = jax.jit(lambda x: lax.cond(x > 0, lambda: x, lambda: -x))
+    assert absolute(-1.0) == absolute(1.0) == 1.0
+
+
+@check("pytree", "leaf")
+def trees() -> None:
+    tree = {"b": [2, None, (3,)], "a": 1}
+    assert jax.tree.leaves(tree) == [1, 2, 3] and jax.tree.leaves(None) == []
+    assert jax.jit(lambda t: t)(tree) == tree
+
+
+@check("in-place-update")
+def arrays_do_not_change() -> None:
+    x = jnp.zeros(3)
+    with pytest.raises(TypeError, match="immutable"):
+        x[0] = 1
+    assert x.at[0].set(1).tolist() == [1, 0, 0] and x.tolist() == [0, 0, 0]
+
+
+@check("prng-key", "split")
+def keys() -> None:
+    key = jax.random.key(0)
+    first, second = jax.random.split(key)
+    normal = [jax.random.normal(k, (10_000,)) for k in (key, key, first, second)]
+    assert (normal[0] == normal[1]).all()
+    assert abs(np.corrcoef(np.stack(normal[1:])) - np.eye(3)).max() < 0.05  # 5 / sqrt(10,000)
+
+
+@check("carry")
+def a_carry_keeps_its_type() -> None:
+    for start, step in ((jnp.int32(0), lambda c: c + jnp.float32(1)), (0.0, lambda c: (c, c))):
+        with pytest.raises(TypeError, match="carry"), jax.numpy_dtype_promotion("standard"):
+            lax.scan(lambda c, _, step=step: (step(c), None), start, length=3)
+
+
+@check("vmap", "batch-axis")
+def one_call_with_an_extra_axis() -> None:
+    calls = []
+    batched = jax.vmap(lambda x, w: calls.append(x.shape) or x @ w, in_axes=(1, None))
+    assert batched(jnp.ones((3, 5)), jnp.ones(3)).shape == (5,) and calls == [(3,)]
+
+
+@check("autodiff", "forward-mode", "reverse-mode", "jvp", "vjp", "cotangent", "jacobian", "hessian")
+def derivatives() -> None:
+    def f(x: jax.Array) -> jax.Array:
+        return jnp.stack([x[0] * x[1], jnp.sin(x[2])])
+
+    x, v, u = jnp.array([2.0, 3.0, 0.0]), jnp.array([1.0, 0.0, 2.0]), jnp.array([5.0, 7.0])
+    jacobian = np.array([[3.0, 2.0, 0.0], [0.0, 0.0, 1.0]])
+    value, forward = jax.jvp(f, (x,), (v,))
+    (backward,) = jax.vjp(f, x)[1](u)
+    assert np.allclose(value, f(x)) and np.allclose(forward, jacobian @ v)
+    assert np.allclose(backward, u @ jacobian) and u.shape == f(x).shape
+    for whole in (jax.jacfwd, jax.jacrev):
+        assert np.allclose(whole(f)(x), jacobian)
+    cube = jax.hessian(lambda x: (x**3).sum())
+    assert np.allclose(cube(x), np.diag(6 * x))
+    assert np.allclose(cube(x), jax.jacfwd(jax.grad(lambda x: (x**3).sum()))(x))
+    weights = jnp.ones((100, 100)) / 100
+
+    def deep(x: jax.Array) -> jax.Array:
+        for _ in range(8):
+            x = jnp.tanh(weights @ x)
+        return x
+
+    x = jnp.ones(100)
+    once = flops(deep, x)  # a product with the Jacobian is no product with 100 columns
+    assert flops(lambda x: jax.jvp(deep, (x,), (x,)), x) < 4 * once
+    assert flops(lambda x: jax.vjp(deep, x)[1](x), x) < 4 * once
+    assert flops(jax.jacfwd(deep), x) > 50 * once
+
+
+@check("residuals", "checkpointing")
+def memory_and_time() -> None:
+    weights = jnp.ones((16, 64, 64)) / 64
+
+    def block(x: jax.Array, w: jax.Array) -> jax.Array:
+        for _ in range(8):
+            x = jnp.tanh(x @ w)
+        return x
+
+    def loss(x: jax.Array, block: Callable) -> jax.Array:
+        for w in weights:
+            x = block(x, w)
+        return x.sum()
+
+    cost = []
+    for each in (block, jax.checkpoint(block)):
+        program = jax.jit(jax.grad(lambda x, each=each: loss(x, each)))
+        compiled = program.lower(jnp.ones((512, 64))).compile()
+        memory = compiled.memory_analysis().temp_size_in_bytes
+        cost.append((memory, compiled.cost_analysis()["flops"]))
+    assert cost[1][0] < 0.5 * cost[0][0] and cost[1][1] > 1.2 * cost[0][1], cost
+
+
+@check("custom-rule")
+def a_rule_is_believed() -> None:
+    square = jax.custom_vjp(lambda x: x * x)
+    square.defvjp(lambda x: (x * x, x), lambda x, u: (100 * u,))
+    assert jax.grad(square)(1.0) == 100.0
+
+
+@check("eager", "dispatch", "asynchronous-dispatch")
+def who_runs_what() -> None:
+    x = jnp.ones((1500, 1500))
+    seen = []
+    y = jnp.sin(x)
+    seen.append(float(y[0, 0]))  # outside jit the value is there at once
+    assert np.isclose(seen[0], np.sin(1.0))
+    program = jax.jit(lambda a: a @ a @ a @ a)
+    program(x).block_until_ready()
+    early = 0
+    for _ in range(5):
+        early += not program(x).is_ready()
+    assert early, "no call returned before its result"
+
+
+@check("donation")
+def memory_given_away() -> None:
+    x = jnp.ones(5)
+    pointer = x.unsafe_buffer_pointer()
+    y = jax.jit(lambda x: x + 1, donate_argnums=0)(x)
+    assert x.is_deleted() and y.unsafe_buffer_pointer() == pointer
+    x = jnp.ones(5)  # nothing of this size is returned: it cannot be taken
+    with pytest.warns(UserWarning, match="not usable"):
+        jax.jit(lambda x: x.sum(), donate_argnums=0)(x)
+    assert not x.is_deleted()
+
+
+@check("sharding", "mesh", "collective")
+def eight_devices() -> None:
+    mesh = jax.make_mesh((4, 2), ("x", "y"))
+    for spec, part in ((("x", "y"), (2, 1)), (("x",), (2, 2))):  # cut along y, or the same there
+        place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
+        array = jax.device_put(jnp.arange(16.0).reshape(8, 2), place)
+        assert {shard.data.shape for shard in array.addressable_shards} == {part}
+    assert "all-reduce" in jax.jit(jnp.sum).lower(array).compile().as_text()
+
+
+@check("optimizer")
+def adam_remembers_two() -> None:
+    optax = pytest.importorskip("optax")
+    state = optax.adam(0.1).init(jnp.zeros(7))
+    assert [leaf.shape for leaf in jax.tree.leaves(state)].count((7,)) == 2
+    assert not jax.tree.leaves(optax.sgd(0.1).init(jnp.zeros(7)))
+
+
+@check("threshold", "support")
+def zeros_of_entmax() -> None:
+    p = entmax(jnp.array([2.0, 1.5, 0.2]), 1.5)
+    assert (p > 0).tolist() == [True, True, False] and np.isclose(p.sum(), 1)
+    assert (entmax(jnp.array([2.0, 1.5, 0.2]), 1.0) > 0).all()  # softmax has no threshold
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_what_a_term_says_of_jax_is_so(name: str) -> None:
+    assert (name in CHECKS) != (name in DEFINED), f"{name} is neither checked nor a definition"
+    CHECKS.get(name, lambda: None)()
+
+
+# -- the list itself ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_a_term_is_named_and_explained_in_both_languages(name: str) -> None:
+    term = TERMS[name]
+    known = {"zh", "en", "explain", "group", "see", "avoid", "everyday"}
+    assert set(term) <= known and set(term["explain"]) == {"zh", "en"}
+    for language in ("zh", "en"):
+        text = term["explain"][language]
+        sentences = re.findall(r"[。？！]|[.?!](?= |$)", re.sub(r"`[^`]*`", "", text))
+        assert 1 <= len(sentences) <= 3 and text[-1] in ".。", text
+    assert not misset(term["explain"]["zh"]), misset(term["explain"]["zh"])
+    for page in [term["see"]] if "see" in term else []:
+        assert (ROOT / "docs" / "zh" / f"{page}.md").exists(), f"{name}: no page {page}"
+
+
+@pytest.mark.parametrize("language", ["zh", "en"])
+def test_the_page_of_terms_shows_every_group(language: str) -> None:
+    page = (ROOT / "docs" / language / "terms.md").read_text("utf8")
+    shown = re.findall(r"```\{terms\} (\w+)", page)
+    assert sorted(shown) == sorted({term["group"] for term in TERMS.values()})
+
+
+@pytest.mark.parametrize("page", CHINESE, ids=lambda page: page.stem)
+def test_one_idea_has_one_chinese_name(page: Path) -> None:
+    avoided = {word: term["zh"] for term in TERMS.values() for word in term.get("avoid", [])}
+    wrong = [
+        f"\n{page.relative_to(ROOT)}:{number}: {word}\n    write: {better}"
+        for number, line in enumerate(page.read_text("utf8").split("\n"), 1)
+        for word, better in avoided.items()
+        if word in line
+    ]
+    assert not wrong, "".join(wrong)
+
+
+# -- a term is linked where it first appears ------------------------------------------------------
+
+
+def running_text(source: str) -> list[tuple[str, bool]]:
+    """The text of a page's sentences, piece by piece, and whether it is linked or set off.
+
+    Headings, code and pictures are no sentences; what stands in a container is.
+    """
+    found: list[tuple[str, bool]] = []
+    tokens = MARKDOWN.parse(source)
+    for before, token in pairwise([None, *tokens]):
+        if token.type == "inline" and not (before and before.type == "heading_open"):
+            depth = 0
+            for part in token.children or []:
+                depth += part.nesting if part.type.startswith(("link", "strong", "em")) else 0
+                if part.type in ("text", "softbreak"):
+                    found.append((part.content or " ", depth > 0))
+                else:
+                    found.append(("\0", False))  # code, a formula: no word goes across it
+            found.append(("\n", False))
+        elif token.type == "colon_fence":
+            found += running_text(token.content)
+    return found
+
+
+def unlinked(source: str, language: str, known: dict[str, dict]) -> list[str]:
+    """The names of terms whose first appearance on a page is neither a link nor set off."""
+    name_of = {term[language].lower(): name for name, term in known.items()}
+    longest_first = sorted(name_of, key=len, reverse=True)
+    words = "|".join(map(re.escape, longest_first))
+    if language == "en":
+        words = rf"(?<![\w-])(?:{words})(?=(?:s|es)?(?![\w-]))"
+    pattern = rf"(?:{words})(?! ?(?:pane|栏))"  # the jaxpr pane is a name, not a use of the term
+    seen: dict[str, bool] = {}
+    for text, marked in running_text(source):
+        for match in re.finditer(pattern, text, re.IGNORECASE):
+            seen.setdefault(match[0].lower(), marked)
+    return [
+        word
+        for word, marked in seen.items()
+        if not marked and not known[name_of[word]].get("everyday")
+    ]
+
+
+@pytest.mark.parametrize("language", ["zh", "en"])
+@pytest.mark.parametrize("page", ["index", "jit", "autograd", "gradient-traps"])
+def test_a_term_is_linked_or_explained_where_it_first_appears(page: str, language: str) -> None:
+    source = (ROOT / "docs" / language / f"{page}.md").read_text("utf8")
+    assert not (late := unlinked(source, language, TERMS)), f"not linked at first: {late}"
+
+
+def test_first_appearances_are_told_apart() -> None:
+    known = {"tracing": {"zh": "追踪", "en": "tracing"}, "tracer": {"zh": "追踪器", "en": "tracer"}}
+    zh, en = (lambda text, lang=lang: unlinked(text, lang, known) for lang in ("zh", "en"))
+    assert zh("追踪器 [追踪](#term-tracing)") == ["追踪器"]
+    assert zh("**追踪**，再追踪。`追踪器` 和 [追踪器](#x) 追踪器") == []
+    assert zh("# 追踪\n\n```\n追踪\n```\n") == []
+    assert zh(":::{note}\n追踪\n:::\n") == ["追踪"]
+    assert en("Tracers and [tracing](#x)") == ["tracer"]
+    assert en("retracing, tracing-free, [tracing](#x); tracing") == []
