@@ -15,7 +15,7 @@ import numpy as np
 
 from seejax.see import _hlo, _jax_private, _source
 from seejax.see._picture import Picture, escape
-from seejax.see.calls import short_dtype
+from seejax.see._calls import short_dtype
 
 _TAG = "SEEJAX"
 _FOLD = 60  # lines of a pane that are shown without asking
