@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import os
 import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -10,16 +9,11 @@ from types import TracebackType
 from typing import Any
 
 import jax
-import jax.extend.core as jex_core
-import numpy as np
 
-from seejax.see import _hlo, _jax_private, _source
-from seejax.see._picture import Picture, escape
-from seejax.see._calls import short_dtype
+from seejax.see import _hlo, _jax_private, _jaxpr, _source, _tie
+from seejax.see._parts import Line, Note, Pane, Span, Spans, joined
+from seejax.see._picture import Picture
 
-_TAG = "SEEJAX"
-_FOLD = 60  # lines of a pane that are shown without asking
-_MOST = 400  # lines of a pane that are in the page at all
 _HUES = 6
 
 
@@ -33,7 +27,8 @@ class Equation:
       line, lineno: the source line as text and its number in the picture; "" and 0 if it has none.
       file_lineno: the number of that line in its file, or 0.
       source: name of the Python function that the line is in, or "".
-      backward: it belongs to a backward pass; its line is the forward line that caused it.
+      backward: `jax.grad` or `jax.vjp` made it when going backward; its line is the forward line
+        that caused it.
       hlo: names of the HLO instructions it became; () if XLA folded it away.
       kernels: names of the kernels that compute them, one name for all that was fused.
       depth: 0 in f itself, 1 inside one of its equations, and so on.
@@ -62,20 +57,8 @@ class _Node:
     callers: list[_source.Span]  # the calls around that expression, outermost first
     frames: list[_source.Frame]
     backward: bool
+    depth: int
     last: int = 0  # index of the last equation inside it
-
-    @property
-    def depth(self) -> int:
-        return 0 if self.parent is None else self.parent.depth + 1
-
-
-@dataclasses.dataclass
-class _Text:
-    """A line of the jaxpr pane."""
-
-    indent: int
-    parts: list[tuple[str, str]]
-    index: int | None = None
 
 
 class Trace(Picture):
@@ -85,8 +68,9 @@ class Trace(Picture):
       jaxpr: the `ClosedJaxpr`, or None if tracing failed.
       hlo: the optimized HLO as XLA prints it, "" if there is none.
       equations: tuple of `Equation`, those inside others included.
-      exact: the HLO was tied to the equations one by one; otherwise, for a program that JAX cannot
-        rebuild equation by equation, by primitive and source line.
+      exact: the HLO was tied to the equations one by one. If not, `doubt` says so on the picture:
+        by primitive and source line then, or with a few instructions that XLA made of an
+        equation without a trace.
       error: the exception that tracing or compiling raised, else None.
     """
 
@@ -101,8 +85,8 @@ class Trace(Picture):
         self.exact = False
         self._world = _source.World(f)
         self._nodes: list[_Node] = []
-        self._texts: list[_Text] = []
         self._rows: list[_hlo.Row] = []
+        self._ties = _tie.Ties(True)
         self._failed_at: _source.Span | None = None
         self._run(f, args, kwargs, options)
         spans = [span for node in self._nodes for span in [*node.callers, node.span]]
@@ -110,43 +94,48 @@ class Trace(Picture):
         self._finish()
 
     def _run(self, f: Any, args: tuple, kwargs: dict, options: dict) -> None:
-        jitted = not options and hasattr(f, "trace") and hasattr(f, "lower")
         try:
-            traced = (f if jitted else jax.jit(f, **options)).trace(*args, **kwargs)
+            traced = _traced(f, args, kwargs, options)
         except Exception as error:  # whatever f raises is what the picture shows
             self.error, self._failed_at = error, self._blame(error)
             return
         self.jaxpr = traced.jaxpr
         self._locate()
-        self._print()
         try:
             self.hlo = traced.lower().compile().as_text()
         except Exception as error:
             self.error, self._failed_at = error, self._blame(error)
             return
         computations = _hlo.parse(self.hlo)
-        self._tie(computations)
+        self._ties = _tie.tie(traced, self.hlo, computations, len(self._nodes))
+        self.exact = self._ties.exact and not self._ties.unknown
+        if not self._ties.exact:
+            places = [
+                (n.eqn.primitive.name, (n.span.file, n.span.line) if n.span else None)
+                for n in self._nodes
+            ]
+            _tie.by_line(self.hlo, computations, places)
         self._rows = _hlo.rows(computations)
 
     # --- equations → source
 
     def _locate(self) -> None:
         """Numbers the equations and finds their lines, in another file too if f only calls it."""
+        outer = [_jax_private.frames(eqn) for eqn in _jax_private.opened(self.jaxpr).eqns]
+        self._world.choose(outer)
         self._number(self.jaxpr, None)
         if len({(n.span.file, n.span.line) for n in self._nodes if n.span}) > 1:
             return
         stacks = []
-        for node in self._nodes:
-            frames = _jax_private.frames(node.eqn)
+        for frames in outer:
             inside = [i for i, (code, _) in enumerate(frames) if code is self._world.code]
-            if node.parent is None and inside:
+            if inside:
                 stacks.append(frames[inside[0] :])
         for level in zip(*stacks, strict=False):
             if len(set(level)) > 1:  # here the equations part: this function is the one to show
                 file = level[0][0].co_filename
-                internal = os.path.dirname(jax.__file__) + os.sep
-                mine = self._world.code.co_filename.startswith(internal)
-                if not self._world.has(file) and (mine or not file.startswith(internal)):
+                mine = _source.internal(self._world.code.co_filename)
+                if not self._world.has(file) and (mine or not _source.internal(file)):
                     self._world.families.add(_source.family(file))
                     self._nodes.clear()
                     self._number(self.jaxpr, None)
@@ -159,10 +148,11 @@ class Trace(Picture):
         thus has none of ours and shares the place of its call, also if its jaxpr was made for
         another call; what one of ours does has its own lines.
         """
+        depth = 0 if parent is None else parent.depth + 1
         for eqn in _jax_private.opened(jaxpr).eqns:
             frames = self._world.frames(_jax_private.frames(eqn))
-            node = _Node(len(self._nodes), eqn, parent, self._world.definition(), [], [], False)
-            node.backward = "transpose(" in _jax_private.scope(eqn)
+            place = self._world.definition()
+            node = _Node(len(self._nodes), eqn, parent, place, [], [], _backward(eqn), depth)
             around: list[_source.Span] = []
             if parent is not None:
                 node.span, node.callers, node.frames = parent.span, parent.callers, parent.frames
@@ -182,120 +172,19 @@ class Trace(Picture):
         inside = self._world.frames(frames)
         return _source.span(inside[-1]) if inside else self._world.definition()
 
-    # --- equations → HLO
-
-    def _tie(self, computations: dict[str, _hlo.Computation]) -> None:
-        """Gives each instruction the equations it computes."""
-        try:
-            program, count = _jax_private.tagged(self.jaxpr, _TAG)
-            avals = [v.aval for v in _jax_private.opened(program).invars]
-            inputs = [
-                jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False))
-                for a in avals
-            ]
-            function = jex_core.jaxpr_as_fun(program)
-            twin = _hlo.parse(jax.jit(function).lower(*inputs).compile().as_text())
-        except Exception:  # an exotic primitive that cannot be rebuilt; lines still can be matched
-            twin, count = {}, -1
-        self.exact = count == len(self._nodes) and (
-            _hlo.skeleton(twin) == _hlo.skeleton(computations)
-        )
-        if self.exact:
-            for one, other in zip(computations.values(), twin.values(), strict=True):
-                for a, b in zip(one.instructions, other.instructions, strict=True):
-                    tags = re.findall(_TAG + r"(\d+)", b.op_name)
-                    a.own = frozenset(map(int, tags[-1:]))
-            self._adopt(computations)
-        else:
-            self._tie_by_line(computations)
-
-    def _adopt(self, computations: dict[str, _hlo.Computation]) -> None:
-        """XLA rewrites a few products without saying from what; one of that kind must miss one."""
-        kinds = {"dot": "dot_general", "convolution": "conv_general_dilated"}
-        instructions = [i for c in computations.values() for i in c.instructions]
-        for opcode, primitive in kinds.items():
-            orphans = [i for i in instructions if i.opcode == opcode and not i.own]
-            taken = frozenset().union(*(i.own for i in instructions if i.opcode == opcode))
-            missing = [
-                node
-                for node in self._nodes
-                if node.eqn.primitive.name == primitive and node.index not in taken
-            ]
-            for orphan in orphans:
-                size = _elements(orphan.type)
-                fitting = [n for n in missing if n.eqn.outvars[0].aval.size == size]
-                if fitting:
-                    orphan.own = frozenset({fitting[0].index})
-                    missing.remove(fitting[0])
-
-    def _tie_by_line(self, computations: dict[str, _hlo.Computation]) -> None:
-        """Without tags: same primitive and same source line."""
-        places = _hlo.places(self.hlo)
-        for i in (i for c in computations.values() for i in c.instructions):
-            primitive = i.op_name.rpartition("/")[2]
-            lines = places.get(i.frame, ())
-            i.own = frozenset(
-                node.index
-                for node in self._nodes
-                if node.span
-                and node.eqn.primitive.name == primitive
-                and (node.span.file, node.span.line) in lines
-            )
-
-    # --- jaxpr → text
-
-    def _print(self) -> None:
-        names: dict[int, str] = {}
-
-        def name(var: Any) -> str:
-            if isinstance(var, jex_core.Literal):
-                return _literal(var)
-            if isinstance(var, jex_core.DropVar):
-                return "_"
-            return names.setdefault(id(var), _letters(len(names)))
-
-        def typed(variables: Iterable[Any]) -> list[tuple[str, str]]:
-            parts: list[tuple[str, str]] = []
-            for var in variables:
-                parts += [("", " ")] if parts else []
-                parts += [("v", name(var)), ("t", f":{_type(var.aval)}")]
-            return parts
-
-        nodes = iter(self._nodes)
-
-        def program(jaxpr: Any, indent: int) -> None:
-            inner = _jax_private.opened(jaxpr)
-            variables = [*inner.constvars, *inner.invars]
-            self._texts.append(_Text(indent, [("o", "λ"), ("", " "), *typed(variables)]))
-            for eqn in inner.eqns:
-                node = next(nodes)
-                left = typed(eqn.outvars)
-                inside = list(_jax_private.subjaxprs(eqn))
-                right = "".join(f" {name(var)}" for var in eqn.invars) if not inside else None
-                text = _Text(indent + 1, [], node.index)
-                self._texts.append(text)
-                for key, sub in inside:
-                    if len(inside) > 1:
-                        self._texts.append(_Text(indent + 2, [("t", key)]))
-                    program(sub, indent + 2)
-                if right is None:
-                    right = "".join(f" {name(var)}" for var in eqn.invars)
-                text.parts = [*left, ("", " = " if left else ""), ("o", eqn.primitive.name)]
-                text.parts += [("p", _params(eqn)), ("", right)]
-            result = " ".join(map(name, inner.outvars))
-            self._texts.append(_Text(indent + 1, [("o", "→"), ("", f" {result}")]))
-
-        program(self.jaxpr, 0)
-
     # --- all together
 
     def _finish(self) -> None:
         text = {line.number: line.text.strip() for line in self._world.lines()}
         rows = list(_hlo.walk(self._rows))
+        became: dict[int, list[_hlo.Row]] = {}
+        for row in rows:
+            for index in row.instruction.own:
+                became.setdefault(index, []).append(row)
         equations = []
         for node in self._nodes:
             number = self._world.number(node.span) if node.span else None
-            mine = [row for row in rows if node.index in row.instruction.own]
+            mine = became.get(node.index, [])
             equations.append(
                 Equation(
                     index=node.index,
@@ -315,22 +204,145 @@ class Trace(Picture):
         fusions = [r for r in rows if r.instruction.opcode == "fusion"]
         self._kernels = {name: i for i, name in enumerate(kernels, 1)}
         self._fusions = {row.instruction.name: i for i, row in enumerate(fusions, 1)}
+        self._gone = self._eliminated()
 
-    def _summary(self) -> str:
+    def _eliminated(self) -> set[int]:
+        """Equations of which XLA left nothing: folded, merged with an equal one, never needed.
+
+        Only where the ties are exact: otherwise it may just not have been found.
+        """
+        if not self._rows or not self._ties.exact:
+            return set()
+        left = [0, *itertools.accumulate(bool(e.hlo) for e in self.equations)]
+        maybe = self._ties.doubtful
+        return {
+            node.index
+            for node in self._nodes
+            if left[node.last + 1] == left[node.index]
+            and maybe.isdisjoint(range(node.index, node.last + 1))
+        }
+
+    @property
+    def doubt(self) -> Spans:
+        """What the picture is not sure of; () if it is sure of everything."""
+        said = [f"{name} has changed since it was imported" for name in self._world.changed]
+        if self._rows and not self._ties.exact:
+            said.append("approximate: lines matched by primitive")
+        elif self._ties.unknown:
+            said.append(_count(len(self._ties.unknown), "instruction") + " of unknown origin")
+        return joined([(Span(phrase, word=True),) for phrase in said], "; ")
+
+    def summary(self) -> Spans:
         if self.jaxpr is None:
-            return "not traced"
+            return (Span("not traced", word=True),)
         leaves = sum(node.last == node.index for node in self._nodes)
-        text = _count(leaves, "equation")
+        spans = [Span(_count(leaves, "equation"), word=True)]
         if self._rows:
-            text += f" → {_count(len(self._kernels), 'kernel')}"
+            spans += [Span(" → "), Span(_count(len(self._kernels), "kernel"), word=True)]
             if self._fusions:
-                text += f" ({_count(len(self._fusions), 'fusion')})"
-        return text
+                fusions = _count(len(self._fusions), "fusion")
+                spans += [Span(" ("), Span(fusions, word=True), Span(")")]
+        legend = []
+        if any(e.backward for e in self.equations):
+            legend.append(("ᵀ", "backward"))
+        if self._gone:
+            legend.append(("∅", "eliminated"))
+        for sign, phrase in legend:
+            spans += [Span(f" · {sign} "), Span(phrase, word=True)]
+        return tuple(spans)
 
-    def _eliminated(self, node: _Node) -> bool:
-        """XLA left nothing of it: folded, merged with an equal one, or never needed."""
-        inside = range(node.index, node.last + 1)
-        return bool(self._rows) and not any(self.equations[i].hlo for i in inside)
+    # --- what it shows
+
+    def parts(self) -> Iterator[Pane]:
+        own: dict[int, list[int]] = {}  # by source line
+        for equation in self.equations:
+            if equation.lineno:
+                own.setdefault(equation.lineno, []).append(equation.index)
+        yield Pane("Python source", tuple(self._source_lines(own)), self._no_source(), ".equations")
+        if self.jaxpr is not None:
+            yield Pane("jaxpr", tuple(self._jaxpr_lines()), rest=".jaxpr")
+        if self._rows:
+            yield Pane("optimized HLO", tuple(self._hlo_lines(self._rows, 0)), rest=".hlo")
+
+    def _no_source(self) -> str:
+        for name in self._world.changed:
+            return f"{name} has changed since it was imported"
+        return "source not available"
+
+    def _source_lines(self, own: dict[int, list[int]]) -> Iterator[Line | Note]:
+        pieces: dict[int, list[tuple[_source.Span, int]]] = {}  # by line: what is on it
+        for node in self._nodes:
+            for piece in [*node.callers, *([node.span] if node.span else [])]:
+                for number in self._world.numbers(piece):
+                    pieces.setdefault(number, []).append((piece, node.index))
+        failed = self._world.number(self._failed_at) if self._failed_at else None
+        for block in self._world.blocks:
+            if block is not self._world.blocks[0]:
+                yield Line()
+            kinds = _source.tokens(block)
+            for line in block:
+                here = pieces.get(line.number, [])
+                mine = own.get(line.number, [])
+                calls = {i for piece, i in here if piece.line == line.line} - set(mine)
+                primitives = dict.fromkeys(self.equations[i].primitive for i in mine)
+                yield Line(
+                    spans=_segments(line, here, kinds, "wavy" * (line.number == failed)),
+                    mark=(Span(str(line.number), _hue(line.number) if mine else ""),),
+                    own=tuple(mine),
+                    covers=tuple(sorted(calls)),
+                    label=(Span(", ".join(primitives)),) if mine else (),
+                )
+                if line.number == failed:
+                    yield Note(self._message())
+        if self.error is not None and failed is None:
+            yield Note(self._message())
+
+    def _message(self) -> tuple[str, ...]:
+        """The class and the first lines of the error, without the paths of this machine."""
+        text = "".join(traceback.format_exception_only(self.error))
+        name, separator, rest = text.partition(":")
+        text = name.rpartition(".")[2] + separator + rest
+        text = re.sub(r"(?<![\w:/.])(?:/[^\s/:]+)+/([^\s/:]+)", r"\1", text)
+        text = re.sub(r" at 0x[0-9a-f]+", "", text)
+        text = re.sub(r"\b\d{6,}\.py:", "cell:", text)  # a notebook's file is a random number
+        text = text.partition("\n----")[0]
+        return tuple([line for line in text.splitlines() if line.strip()][:4])
+
+    def _jaxpr_lines(self) -> Iterator[Line]:
+        for row in _jaxpr.rows(self.jaxpr):
+            if row.index is None:
+                yield Line(row.spans, depth=row.depth, dim=True)
+                continue
+            node, equation = self._nodes[row.index], self.equations[row.index]
+            gone = row.index in self._gone
+            gutter = self._gutter([row.index])
+            label = self._label(gutter, [row.index], equation.kernels)
+            yield Line(
+                spans=(*row.spans, Span("  ∅", "x")) if gone else row.spans,
+                mark=_marks(gutter),
+                depth=row.depth,
+                own=(row.index,),
+                covers=tuple(range(row.index + 1, node.last + 1)),
+                label=(*label, Span(" · "), Span("eliminated", word=True)) if gone else label,
+            )
+
+    def _hlo_lines(self, rows: list[_hlo.Row], depth: int) -> Iterator[Line]:
+        for row in rows:
+            if row.heading:
+                yield Line((Span(row.heading, "t"),), depth=depth, dim=True, boxed=depth > 0)
+            gutter = self._gutter(row.own)
+            kernels = (row.kernel,) if row.kernel else ()
+            yield Line(
+                spans=tuple(Span(text, kind) for kind, text in row.parts),
+                mark=_marks(gutter),
+                depth=depth,
+                own=tuple(sorted(row.own)),
+                covers=tuple(sorted(row.group - row.own)),
+                label=self._label(gutter, sorted(row.own), kernels),
+                dim=row.plumbing or not row.own,
+                boxed=depth > 0,
+            )
+            yield from self._hlo_lines(row.nested, depth + 1)
 
     def _gutter(self, indices: Iterable[int]) -> list[tuple[int, bool]]:
         """The source lines of the equations: (number, whether all of them are backward)."""
@@ -341,156 +353,35 @@ class Trace(Picture):
                 lines[equation.lineno] = lines.get(equation.lineno, True) and equation.backward
         return sorted(lines.items())
 
-    def __str__(self) -> str:
-        lines = [f"{self.name}: {self._summary()}", "", "Python"]
-        width = len(str(len(self._world.lines())))
-        failed = self._world.number(self._failed_at) if self._failed_at else None
-        for block in self._world.blocks:
-            lines += [""] if block is not self._world.blocks[0] else []
-            for line in block:
-                lines.append(f"{line.number:>{width}}  {line.text}".rstrip())
-                if line.number == failed:
-                    lines += [f"{'!':>{width}}  {text}" for text in self._message()]
-        if self.error is not None and failed is None:
-            lines += [f"{'!':>{width}}  {text}" for text in self._message()]
-        if self._texts:
-            rows = [
-                ("" if t.index is None else _marks(self._gutter([t.index])), t.indent, t.parts)
-                for t in self._texts
-            ]
-            lines += ["", "jaxpr", *_columns(rows)]
-        if self._rows:
-            rows = []
-
-            def add(row: _hlo.Row, indent: int) -> None:
-                if row.heading:
-                    rows.append(("", indent, [("t", row.heading)]))
-                rows.append((_marks(self._gutter(row.own)), indent, row.parts))
-                for nested in row.nested:
-                    add(nested, indent + 1)
-
-            for row in self._rows:
-                add(row, 0)
-            lines += ["", "optimized HLO", *_columns(rows)]
-        return "\n".join(lines)
-
-    def _message(self) -> list[str]:
-        """The class and the first lines of the error, without the paths of this machine."""
-        text = "".join(traceback.format_exception_only(self.error))
-        name, separator, rest = text.partition(":")
-        text = name.rpartition(".")[2] + separator + rest
-        text = re.sub(r"(?<![\w:/.])(?:/[^\s/:]+)+/([^\s/:]+)", r"\1", text)
-        text = re.sub(r" at 0x[0-9a-f]+", "", text)
-        text = re.sub(r"\b\d{6,}\.py:", "cell:", text)  # a notebook's file is a random number
-        text = text.partition("\n----")[0]
-        return [line for line in text.splitlines() if line.strip()][:4]
-
-    def _body(self) -> str:
-        panes = [self._source_pane()]
-        if self._texts:
-            panes.append(self._jaxpr_pane())
-        if self._rows:
-            panes.append(self._hlo_pane())
-        legend = "<span>ᵀ backward</span>" * any(e.backward for e in self.equations)
-        legend += "<span>∅ eliminated</span>" * any(map(self._eliminated, self._nodes))
-        return (
-            f'<p class="see-head"><b>{escape(self.name)}</b> {self._summary()}{legend}</p>'
-            f'<div class="see-panes">{"".join(panes)}</div>'
-        )
-
-    def _source_pane(self) -> str:
-        pieces: dict[int, list[tuple[_source.Span, int]]] = {}  # by line: what is on it
-        for node in self._nodes:
-            for piece in [*node.callers, *([node.span] if node.span else [])]:
-                numbers = {
-                    self._world.number(dataclasses.replace(piece, line=n))
-                    for n in range(piece.line, piece.end_line + 1)
-                }
-                for number in numbers - {None}:
-                    pieces.setdefault(number, []).append((piece, node.index))
-        failed = self._world.number(self._failed_at) if self._failed_at else None
-        rows = []
-        for block in self._world.blocks:
-            kinds = _source.tokens(block)
-            for line in block:
-                here = pieces.get(line.number, [])
-                own = [e.index for e in self.equations if e.lineno == line.number]
-                calls = {i for piece, i in here if piece.line == line.line} - set(own)
-                code = _segments(line, here, kinds)
-                if line.number == failed:
-                    text = code.lstrip()
-                    code = f'{" " * (len(code) - len(text))}<span class="see-wavy">{text}</span>'
-                primitives = dict.fromkeys(self.equations[i].primitive for i in own)
-                mark = _chip(line.number) if own else f"<i>{line.number}</i>"
-                label = f" · {', '.join(primitives)}" if own else ""
-                rows.append(_line(own, sorted(calls), mark, code, label))
-                if line.number == failed:
-                    rows.append(self._error_box())
-            rows.append('<div class="see-gap"></div>')
-        rows = rows[:-1]
-        if self.error is not None and failed is None:
-            rows.append(self._error_box())
-        return _pane("Python", rows, "source not available")
-
-    def _error_box(self) -> str:
-        return f'<pre class="see-error" role="note">{escape(chr(10).join(self._message()))}</pre>'
-
-    def _jaxpr_pane(self) -> str:
-        rows = []
-        for t in self._texts:
-            if t.index is None:
-                rows.append(_line((), (), "", _code(t.indent, t.parts), "", ' class="see-dim"'))
-                continue
-            node, equation = self._nodes[t.index], self.equations[t.index]
-            inside = range(t.index + 1, node.last + 1)
-            gone = self._eliminated(node)
-            parts = [*t.parts, ("x", "  ∅")] if gone else t.parts
-            gutter = self._gutter([t.index])
-            label = self._label(gutter, [t.index], equation.kernels)
-            label += " · eliminated" if gone else ""
-            code = _code(t.indent, parts)
-            rows.append(_line([t.index], inside, _chips(gutter), code, label))
-        return _pane("jaxpr", rows, "")
-
-    def _hlo_pane(self) -> str:
-        rows: list[str] = []
-
-        def add(row: _hlo.Row, indent: int, box: int) -> None:
-            style = f' data-box="{box}"' if box else ""
-            if row.heading:
-                name = _code(indent, [("t", row.heading)])
-                rows.append(_line((), (), "", name, "", ' class="see-dim"' + style))
-            gutter = self._gutter(row.own)
-            dim = ' class="see-dim"' if row.plumbing or not row.own else ""
-            kernels = (row.kernel,) if row.kernel else ()
-            label = self._label(gutter, sorted(row.own), kernels)
-            code = _code(indent, row.parts)
-            rows.append(
-                _line(
-                    sorted(row.own),
-                    sorted(row.group - row.own),
-                    _chips(gutter),
-                    code,
-                    label,
-                    dim + style,
-                )
-            )
-            for nested in row.nested:
-                add(nested, indent + 1, box + 1)
-
-        for row in self._rows:
-            add(row, 0, 0)
-        return _pane("optimized HLO", rows, "")
-
-    def _label(self, gutter, indices, kernels) -> str:
+    def _label(self, gutter, indices, kernels) -> Spans:
         """What a screen reader adds to the line: its counterparts."""
-        parts = [f"line {_marks(gutter)}"] if gutter else []
+        said: list[Spans] = []
+        if gutter:
+            numbers = "".join(span.text for span in _marks(gutter))
+            said.append((Span(f"line {numbers}", word=True),))
         names = dict.fromkeys(self._nodes[i].eqn.primitive.name for i in indices)
-        parts += [", ".join(names)] if names else []
+        if names:
+            said.append((Span(", ".join(names)),))
         for kernel in kernels:
             number = self._fusions.get(kernel)
-            parts.append(f"fusion {number}" if number else f"kernel {self._kernels[kernel]}")
-        return "".join(f" · {part}" for part in parts)
+            text = f"fusion {number}" if number else f"kernel {self._kernels[kernel]}"
+            said.append((Span(text, word=True),))
+        return joined(said, " · ")
+
+
+def _traced(f: Any, args: tuple, kwargs: dict, options: dict) -> Any:
+    """The `jax.stages.Traced` of f; of a function that a library jitted, what it wrapped."""
+    if not options and hasattr(f, "trace") and hasattr(f, "lower"):
+        found = _jax_private.traced(f.trace(*args, **kwargs))
+        if found is not None:
+            return found
+    return jax.jit(f, **options).trace(*args, **kwargs)
+
+
+def _backward(eqn: Any) -> bool:
+    """Made by the transposition of a derivative: not by one that a program itself asked for."""
+    scopes = _jax_private.scope(eqn).split("/")
+    return any(re.match(r"(\w+\()*transpose\((\w+\()*jvp\(", scope) for scope in scopes)
 
 
 def _links(tb: TracebackType | None) -> Iterator[TracebackType]:
@@ -514,166 +405,38 @@ def _count(n: int, noun: str) -> str:
     return f"{n} {noun}{'s' * (n != 1)}"
 
 
-def _letters(n: int) -> str:
-    """The n-th variable name of a jaxpr, counted as JAX does: a … z, ba, bb …"""
-    text = chr(97 + n % 26)
-    while n >= 26:
-        n //= 26
-        text = chr(97 + n % 26) + text
-    return text
+def _hue(number: int) -> str:
+    return f"c{number % _HUES}"
 
 
-def _type(aval: Any) -> str:
-    text = str(aval).lstrip("~")
-    dtype = re.match(r"[a-z]+\d*", text)
-    return short_dtype(dtype[0]) + text[dtype.end() :] if dtype else text
+def _marks(gutter: list[tuple[int, bool]]) -> Spans:
+    """The numbers as they stand in the margin; of more than three, the first and the last."""
+    spans = [(Span(f"{number}{'ᵀ' * back}", _hue(number)),) for number, back in gutter]
+    return joined(spans, ",") if len(spans) <= 3 else joined([spans[0], spans[-1]], "–")
 
 
-def _literal(literal: Any) -> str:
-    try:
-        value = np.asarray(literal.val)
-        return str(value.astype(literal.aval.dtype)[()]) if value.ndim == 0 else str(value)
-    except (TypeError, ValueError):  # a key or another extended dtype
-        return str(literal.val)
-
-
-# Parameters that say how, not what.
-_QUIET = {"name", "preferred_element_type", "linear", "inline", "weak_type", "mode", "debug"}
-_QUIET |= {"num_consts", "num_carry", "cond_nconsts", "body_nconsts", "ft_in", "ft_out", "unroll"}
-_QUIET |= {"in_layouts", "out_layouts", "in_shardings", "out_shardings", "donated_invars"}
-_QUIET |= {"ctx_mesh", "keep_unused", "compiler_options_kvs", "symbolic_zeros"}
-
-
-def _params(eqn: Any) -> str:
-    """The parameters that say what the equation computes, short."""
-    parts = [str(eqn.params["name"])] if isinstance(eqn.params.get("name"), str) else []
-    for key, value in eqn.params.items():
-        if key == "new_dtype":
-            parts.append(short_dtype(value))
-            continue
-        if key == "dimension_numbers" and eqn.primitive.name == "dot_general":
-            (left, right), (batch, _) = value
-            parts += [f"contract {_dims(left)}·{_dims(right)}"] if left else []
-            parts += [f"batch {_dims(batch)}"] if batch else []
-            continue
-        simple = isinstance(value, int | float | str | tuple | np.dtype)
-        if key in _QUIET or not simple or value is False or value == ():
-            continue
-        text = re.sub(r"\s+", " ", str(value))
-        if "object at 0x" not in text and "lambda ;" not in text:
-            parts.append(f"{key}={text if len(text) <= 32 else text[:31] + '…'}")
-    text = " ".join(parts)
-    return f"[{text if len(text) <= 64 else text[:63] + '…'}]" if text else ""
-
-
-def _dims(dims: Iterable[int]) -> str:
-    return ",".join(map(str, dims))
-
-
-def _elements(type_: str) -> int:
-    dims = re.search(r"\[([\d,]*)\]", type_)
-    return int(np.prod([int(d) for d in dims[1].split(",") if d])) if dims else -1
-
-
-def _marks(gutter: list[tuple[int, bool]]) -> str:
-    if len(gutter) > 4:
-        return f"{gutter[0][0]}–{gutter[-1][0]}"
-    return ",".join(f"{number}{'ᵀ' * backward}" for number, backward in gutter)
-
-
-def _columns(rows: list[tuple[str, int, list[tuple[str, str]]]]) -> list[str]:
-    width = max(len(mark) for mark, _, _ in rows)
-    return [
-        f"{mark:>{width}}  {'  ' * indent}{''.join(text for _, text in parts)}".rstrip()
-        for mark, indent, parts in rows
-    ]
-
-
-# --- HTML
-
-
-def _chip(number: int, backward: bool = False) -> str:
-    return f'<i class="see-c{number % _HUES}">{number}{"ᵀ" * backward}</i>'
-
-
-def _chips(gutter: list[tuple[int, bool]]) -> str:
-    if len(gutter) > 3:
-        (first, b), (last, c) = gutter[0], gutter[-1]
-        return f"{_chip(first, b)}–{_chip(last, c)}"
-    return "".join(_chip(number, backward) for number, backward in gutter)
-
-
-def _code(indent: int, parts: Iterable[tuple[str, str]]) -> str:
-    inside = "".join(
-        f'<span class="see-{kind}">{escape(text)}</span>' if kind and text else escape(text)
-        for kind, text in parts
-    )
-    return "  " * indent + inside
-
-
-def _segments(line: _source.Line, pieces: list[tuple[_source.Span, int]], kinds: dict) -> str:
+def _segments(
+    line: _source.Line, pieces: list[tuple[_source.Span, int]], kinds: dict, more: str
+) -> Spans:
     """The line cut where an expression of an equation or a token begins or ends."""
-    spans = [(*_source.columns(line, piece), index) for piece, index in pieces]
+    places: dict[_source.Span, list[int]] = {}
+    for piece, index in pieces:
+        places.setdefault(piece, []).append(index)
+    spans = [(*_source.columns(line, piece), found) for piece, found in places.items()]
     spans = [s for s in spans if s[0] < s[1]]
     marks = [(start, *end) for (number, start), end in kinds.items() if number == line.number]
     cuts = {0, len(line.text) - len(line.text.lstrip()), len(line.text)}
     cuts.update(x for start, end, _ in [*spans, *marks] for x in (start, min(end, len(line.text))))
-    edges = sorted(cuts)
     out = []
-    for a, b in itertools.pairwise(edges):
-        text = escape(line.text[a:b])
-        kind = next((f"see-{k}" for start, end, k in marks if start <= a and b <= end), "")
-        over = [(end - start, index) for start, end, index in spans if start <= a and b <= end]
-        data = ""
-        if over:
-            least = min(over)[0]
-            inner = sorted(index for size, index in over if size == least)
-            outer = sorted(index for size, index in over if size > least)
-            data = f' data-e="{_ids(inner)}"' + (f' data-o="{_ids(outer)}"' if outer else "")
-        attributes = (f' class="{kind}"' if kind else "") + data
-        out.append(f"<span{attributes}>{text}</span>" if attributes else text)
-    return "".join(out)
-
-
-def _ids(indices: Iterable[int]) -> str:
-    return " ".join(map(str, indices))
-
-
-def _line(own, inside, gutter: str, code: str, label: str, more: str = "") -> str:
-    data = f' data-e="{_ids(own)}"' if own else ""
-    data += f' data-g="{_ids(inside)}"' if inside else ""
-    focus = ' tabindex="-1"' if data else ""
-    heard = f'<span class="see-sr">{escape(label)}</span>' if label else ""
-    classes = "see-l"
-    if match := re.search(r' class="([^"]*)"', more):
-        classes += " " + match[1]
-        more = more.replace(match[0], "")
-    text = re.sub(r"<[^>]*>", "", code)
-    if indent := len(text) - len(text.lstrip(" ")):  # a long line wraps below its own beginning
-        more += f' style="--i:{indent}"'
-    return (
-        f'<div class="{classes}" role="listitem"{data}{focus}{more}>'
-        f'<span class="see-g">{gutter}</span><code>{code}</code>{heard}</div>'
-    )
-
-
-def _pane(title: str, rows: list[str], empty: str) -> str:
-    # One tab stop: the first line that has counterparts.
-    for i, row in enumerate(rows):
-        if ' tabindex="-1"' in row:
-            rows[i] = row.replace(' tabindex="-1"', ' tabindex="0"', 1)
-            break
-    body = "".join(rows[:_FOLD]) or f'<div class="see-l see-dim">{empty}</div>'
-    if len(rows) > _FOLD:
-        rest = "".join(rows[_FOLD:_MOST])
-        body += f"<details><summary>+ {len(rows) - _FOLD} lines</summary>{rest}"
-        if len(rows) > _MOST:
-            body += f'<div class="see-l see-dim">… {len(rows) - _MOST} more in .hlo</div>'
-        body += "</details>"
-    return (
-        f'<section class="see-pane" aria-label="{title}"><div class="see-title">{title}</div>'
-        f'<div class="see-code" role="list">{body}</div></section>'
-    )
+    for a, b in itertools.pairwise(sorted(cuts)):
+        kind = next((k for start, end, k in marks if start <= a and b <= end), "")
+        over = [(end - start, found) for start, end, found in spans if start <= a and b <= end]
+        least = min((size for size, _ in over), default=0)
+        inner = sorted({i for size, found in over if size == least for i in found})
+        outer = sorted({i for size, found in over if size > least for i in found})
+        kind = f"{kind} {more}".strip() if line.text[a:b].strip() else kind
+        out.append(Span(line.text[a:b], kind, False, tuple(inner), tuple(outer)))
+    return tuple(out)
 
 
 def trace(

@@ -1,0 +1,233 @@
+"""Which instructions of the optimised HLO an equation became."""
+
+import dataclasses
+import re
+from typing import Any
+
+from seejax.see import _hlo, _jax_private
+
+_TAG = "SEEJAX"
+
+# Equations that move a value or call others: what they return comes from what they were given.
+_SHAPE = {"reshape", "transpose", "broadcast_in_dim", "squeeze", "convert_element_type", "copy"}
+_SHAPE |= {"rev", "stop_gradient", "reduce_precision", "optimization_barrier", "copy_p"}
+_CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"}
+_CALLS |= {"custom_jvp_call", "custom_vjp_call", "custom_lin", "eval_jaxpr"}
+
+# XLA rewrites these without saying from what; what it made of which.
+_REWRITTEN = {
+    "dot": {"dot_general"},
+    "convolution": {"conv_general_dilated"},
+    "custom-call": {"dot_general", "conv_general_dilated"},
+    "multiply": {"div", "mul", "integer_pow", "square"},
+}
+
+
+@dataclasses.dataclass
+class Ties:
+    """How sure the ties are.
+
+    Attributes:
+      exact: a twin with a scope for each equation compiled to the very same program.
+      unknown: names of instructions that an equation became, nobody knows which.
+      doubtful: numbers of the equations that it may have been.
+    """
+
+    exact: bool
+    unknown: list[str] = dataclasses.field(default_factory=list)
+    doubtful: set[int] = dataclasses.field(default_factory=set)
+
+
+def tie(traced: Any, hlo: str, computations: dict[str, _hlo.Computation], count: int) -> Ties:
+    """Gives each instruction the equations that it computes: its `own`.
+
+    A twin of the program, in which each equation has a scope of its own, is compiled with all that
+    the jitted function carries. Only if the two optimised programs are the same, but for names
+    and metadata, the scopes of one are those of the other.
+    """
+    try:
+        program, tagged = _jax_private.tagged(traced.jaxpr, _TAG)
+        with _jax_private.compiled_anew():
+            twin = _jax_private.with_jaxpr(traced, program).lower().compile().as_text()
+    except Exception:  # an exotic primitive that cannot be rebuilt: `exact` says so
+        return Ties(False)
+    instructions = [i for c in computations.values() for i in c.instructions]
+    names = _hlo.op_names(twin)
+    same = len(names) == len(instructions) and _hlo.bare(twin) == _hlo.bare(hlo)
+    lost = _TAG not in twin and any(i.op_name for i in instructions)  # somewhere, a cache
+    if tagged != count or not same or lost:
+        return Ties(False)
+    for instruction, name in zip(instructions, names, strict=True):
+        tags = re.findall(_TAG + r"(\d+)", name)
+        instruction.own = frozenset(map(int, tags[-1:]))
+    ties = Ties(True)
+    _adopt(computations, traced.jaxpr, ties)
+    return ties
+
+
+# --- instructions without a scope
+
+
+@dataclasses.dataclass
+class _Made:
+    """An equation: what it returns and from what.
+
+    An origin is the number of an equation that computes something, or the size of an input.
+    """
+
+    primitive: str
+    size: int
+    operands: list[frozenset]
+    leaf: bool
+
+
+def _made(jaxpr: Any) -> tuple[list[_Made], dict[int, frozenset]]:
+    """The equations by number, and the origins of those that only move or call."""
+    found: list[_Made] = []
+    passed: dict[int, frozenset] = {}
+
+    def size(var: Any) -> int:
+        return getattr(var.aval, "size", -1)
+
+    def walk(jaxpr: Any, given: list[frozenset] | None) -> list[frozenset]:
+        inner = _jax_private.opened(jaxpr)
+        inputs = [frozenset({("input", size(v))}) for v in inner.invars]
+        origins = {id(v): frozenset({("input", size(v))}) for v in inner.constvars}
+        origins |= {id(v): o for v, o in zip(inner.invars, given or inputs, strict=True)}
+
+        def of(var: Any) -> frozenset:
+            return origins.get(id(var), frozenset())  # a literal comes from nowhere
+
+        for eqn in inner.eqns:
+            index, name = len(found), eqn.primitive.name
+            operands = [of(v) for v in eqn.invars]
+            inside = [sub for _, sub in _jax_private.subjaxprs(eqn)]
+            out = size(eqn.outvars[0]) if eqn.outvars else -1
+            found.append(_Made(name, out, operands, not inside))
+            results = [frozenset({index})] * len(eqn.outvars)
+            called = name in _CALLS and len(inside) == 1
+            for sub in inside:
+                fits = called and len(_jax_private.opened(sub).invars) == len(operands)
+                returned = walk(sub, operands if fits else None)
+                if fits and len(returned) == len(results):
+                    results = returned
+            if name in _SHAPE and operands:
+                results = [operands[0]] * len(results)
+            if results and results[0] != frozenset({index}):
+                passed[index] = frozenset().union(*results)
+            origins |= {id(v): o for v, o in zip(eqn.outvars, results, strict=True)}
+        return [of(v) for v in inner.outvars]
+
+    walk(jaxpr, None)
+    return found, passed
+
+
+def _adopt(computations: dict[str, _hlo.Computation], jaxpr: Any, ties: Ties) -> None:
+    """Gives an instruction without a scope to the one equation that has its size and operands.
+
+    If several have, or none of those that XLA may have rewritten into it, it stays unknown.
+    """
+    instructions = [i for c in computations.values() for i in c.instructions]
+    orphans = [i for i in instructions if i.opcode in _REWRITTEN and not i.own]
+    if not orphans:
+        return
+    made, passed = _made(jaxpr)
+    busy = frozenset().union(*(i.own for i in instructions if i.opcode not in _hlo.PLUMBING))
+    missing = {n for n, e in enumerate(made) if e.leaf and n not in busy}
+    look = _Origins(computations, passed)
+    for orphan in orphans:
+        fitting = [
+            n
+            for n in sorted(missing)
+            if made[n].primitive in _REWRITTEN[orphan.opcode]
+            and made[n].size == _elements(orphan.type)
+        ]
+        same = [
+            n for n in fitting if _alike(made[n].operands, [look(o, n) for o in look.given(orphan)])
+        ]
+        if len(same) == 1:
+            orphan.own = frozenset(same)
+            missing.discard(same[0])
+        elif fitting and (same or orphan.opcode in ("dot", "convolution")):
+            ties.unknown.append(orphan.name)
+            ties.doubtful |= set(same or fitting)
+
+
+def _alike(left: list[frozenset], right: list[frozenset]) -> bool:
+    """The same operands in any order; XLA swaps them, and drops those that are constants."""
+    def known(operands: list[frozenset]) -> list[list[str]]:
+        return sorted(sorted(map(str, each)) for each in operands if each)
+
+    return known(left) == known(right)
+
+
+class _Origins:
+    """Where the value of an instruction comes from, in equations and inputs."""
+
+    def __init__(self, computations: dict[str, _hlo.Computation], passed: dict[int, frozenset]):
+        self.passed = passed
+        self.byname = {i.name: i for c in computations.values() for i in c.instructions}
+        self.home = {i.name: c for c in computations.values() for i in c.instructions}
+        self.computations = computations
+        self.callers = {
+            name: i
+            for i in self.byname.values()
+            if i.opcode in ("fusion", "call")
+            for name in i.called
+        }
+
+    def given(self, instruction: _hlo.Instruction) -> list[_hlo.Instruction]:
+        return [self.byname[name] for name in instruction.operands if name in self.byname]
+
+    def __call__(self, i: _hlo.Instruction, through: int, depth: int = 0) -> frozenset:
+        """`through`: the equation whose own moves of its operands are looked through."""
+        if i.own and i.own != frozenset({through}):
+            (index,) = i.own
+            return self.passed.get(index, i.own)
+        if i.opcode == "constant":
+            size = _elements(i.type)
+            return frozenset({("input", size)}) if size > 1 else frozenset()
+        if i.opcode == "iota" or depth > 200:
+            return frozenset()
+        if i.opcode == "parameter":
+            caller = self.callers.get(self.home[i.name].name)
+            if caller is not None:
+                return self(self.byname[caller.operands[int(i.operands[0])]], through, depth + 1)
+            return frozenset({("input", _elements(i.type))})
+        if i.opcode == "get-tuple-element":
+            (whole,) = self.given(i)
+            if whole.opcode == "parameter":
+                return frozenset({("input", _elements(i.type))})
+        if i.opcode in ("fusion", "call"):
+            root = next(r for r in self.computations[i.called[0]].instructions if r.root)
+            return self(root, through, depth + 1)
+        if i.opcode in _REWRITTEN and not i.own:
+            return frozenset({("orphan", i.name)})
+        return frozenset().union(*(self(o, through, depth + 1) for o in self.given(i)))
+
+
+def _elements(type_: str) -> int:
+    dims = re.search(r"\[([\d,]*)\]", type_)
+    if not dims:
+        return -1
+    size = 1
+    for each in dims[1].split(","):
+        size *= int(each) if each else 1
+    return size
+
+
+def by_line(
+    hlo: str,
+    computations: dict[str, _hlo.Computation],
+    places: list[tuple[str, tuple[str, int] | None]],
+) -> None:
+    """Without a twin: same primitive and same source line; `places` has both for each equation."""
+    at: dict[tuple[str, tuple[str, int]], list[int]] = {}
+    for index, (primitive, place) in enumerate(places):
+        if place is not None:
+            at.setdefault((primitive, place), []).append(index)
+    lines = _hlo.places(hlo)
+    for i in (i for c in computations.values() for i in c.instructions):
+        primitive = i.op_name.rpartition("/")[2]
+        found = (at.get((primitive, place), ()) for place in lines.get(i.frame, ()))
+        i.own = frozenset(index for each in found for index in each)
