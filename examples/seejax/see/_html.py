@@ -47,7 +47,8 @@ def escape(value: object) -> str:
 def render(picture: Any) -> str:
     """The header, the doubt in it, and the parts; panes that follow each other side by side."""
     title = (Span(picture.lead, word=True), Span(" ")) if picture.lead else ()
-    head = f"{_spans(title)}<b>{escape(picture.name)}</b> {_spans(picture.summary())}"
+    name = f'<span class="see-name">{escape(picture.name)}</span>'
+    head = f"{_spans(title)}{name} {_spans(picture.summary())}"
     if picture.doubt:
         head += f' <strong class="see-doubt">{_spans(picture.doubt)}</strong>'
     body = [f'<p class="see-head">{head}</p>']
