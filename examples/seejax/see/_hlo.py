@@ -54,6 +54,7 @@ _NAME = re.compile(r"[^\s,{}%]+")
 _HEAD = re.compile(r"\s+(ROOT )?%?([^\s=]+) = ")
 _OP_NAME = re.compile(r'\bop_name="((?:[^"\\]|\\.)*)"')
 _COMPUTATION = re.compile(r"(ENTRY )?%?([^\s(]+) \(.*\{$")
+_INDEX = re.compile(r"/\*index=\d+\*/")  # XLA counts long lists
 _METADATA = re.compile(r', metadata=\{(?:[^{}"]|"(?:[^"\\]|\\.)*"|\{[^{}]*\})*\}')
 
 
@@ -97,7 +98,7 @@ def _instruction(line: str) -> Instruction | None:
     head = _HEAD.match(line)
     if not head:
         return None
-    rest = line[head.end() :]
+    rest = _INDEX.sub("", line[head.end() :])
     cut = _end(rest, 0) if rest.startswith("(") else rest.find(" ")
     type_, rest = rest[:cut], rest[cut:].lstrip()
     opcode, paren, _ = rest.partition("(")
@@ -122,7 +123,7 @@ def _instruction(line: str) -> Instruction | None:
     return Instruction(
         name=head[2],
         root=bool(head[1]),
-        type=re.sub(r"(?<=\])\{[^}]*\}|/\*.*?\*/", "", type_),
+        type=re.sub(r"(?<=\])\{[^}]*\}", "", type_),
         opcode=opcode,
         operands=operands,
         attributes={k: v for k, v in attributes.items() if k not in _HIDDEN},

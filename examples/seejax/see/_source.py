@@ -64,10 +64,10 @@ def innermost_function(f: Any) -> Any:
     while True:
         if isinstance(f, functools.partial):
             f = f.func
-        elif hasattr(f, "__wrapped__"):
-            f = f.__wrapped__
         elif inspect.ismethod(f):
             f = _applied(f) or f.__func__
+        elif hasattr(f, "__wrapped__"):
+            f = f.__wrapped__
         elif hasattr(f, "__code__"):
             return f
         elif not inspect.isclass(f) and hasattr(type(f).__call__, "__code__"):
@@ -78,7 +78,8 @@ def innermost_function(f: Any) -> Any:
 
 def _applied(method: Any) -> Any:
     """What Flax' `module.apply` runs: the module's own `__call__`."""
-    if str(getattr(method.__func__, "__module__", "")).startswith("flax.linen"):
+    module = str(getattr(method.__func__, "__module__", ""))
+    if module.startswith("flax.linen") and method.__func__.__name__ == "apply":
         return getattr(type(method.__self__), "__call__", None)
     return None
 

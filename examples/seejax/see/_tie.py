@@ -14,6 +14,9 @@ _SHAPE |= {"rev", "stop_gradient", "reduce_precision", "optimization_barrier", "
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"}
 _CALLS |= {"custom_jvp_call", "custom_vjp_call", "custom_lin", "eval_jaxpr"}
 
+_PRODUCTS = {"dot_general", "conv_general_dilated"}
+_RESHAPING = {"transpose", "reshape", "reverse", "pad", "slice", "convert", "fusion"}
+
 # XLA rewrites these without saying from what; what it made of which.
 _REWRITTEN = {
     "dot": {"dot_general"},
@@ -81,8 +84,8 @@ class _Made:
     leaf: bool
 
 
-def _made(jaxpr: Any) -> tuple[list[_Made], dict[int, frozenset]]:
-    """The equations by number, and the origins of those that only move or call."""
+def _made(jaxpr: Any, present: frozenset) -> tuple[list[_Made], dict[int, frozenset]]:
+    """The equations by number, and the origins of those that only move, call, or are gone."""
     found: list[_Made] = []
     passed: dict[int, frozenset] = {}
 
@@ -113,6 +116,8 @@ def _made(jaxpr: Any) -> tuple[list[_Made], dict[int, frozenset]]:
                     results = returned
             if name in _SHAPE and operands:
                 results = [operands[0]] * len(results)
+            elif not inside and index not in present and name not in _PRODUCTS:
+                results = [frozenset().union(*operands)] * len(results)  # XLA folded it away
             if results and results[0] != frozenset({index}):
                 passed[index] = frozenset().union(*results)
             origins |= {id(v): o for v, o in zip(eqn.outvars, results, strict=True)}
@@ -131,8 +136,9 @@ def _adopt(computations: dict[str, _hlo.Computation], jaxpr: Any, ties: Ties) ->
     orphans = [i for i in instructions if i.opcode in _REWRITTEN and not i.own]
     if not orphans:
         return
-    made, passed = _made(jaxpr)
-    busy = frozenset().union(*(i.own for i in instructions if i.opcode not in _hlo.PLUMBING))
+    made, passed = _made(jaxpr, frozenset().union(*(i.own for i in instructions)))
+    idle = _hlo.PLUMBING | _RESHAPING | {"divide"}  # of a division, XLA may keep 1 / y
+    busy = frozenset().union(*(i.own for i in instructions if i.opcode not in idle))
     missing = {n for n, e in enumerate(made) if e.leaf and n not in busy}
     look = _Origins(computations, passed)
     for orphan in orphans:
@@ -142,19 +148,35 @@ def _adopt(computations: dict[str, _hlo.Computation], jaxpr: Any, ties: Ties) ->
             if made[n].primitive in _REWRITTEN[orphan.opcode]
             and made[n].size == _elements(orphan.type)
         ]
-        same = [
-            n for n in fitting if _alike(made[n].operands, [look(o, n) for o in look.given(orphan)])
-        ]
+        same, half = [], []
+        for n in fitting:
+            read = [look(o, n) for o in look.given(orphan)]
+            if _alike(made[n].operands, read):
+                same.append(n)
+            elif set(made[n].operands) & {each for each in read if each}:
+                half.append(n)
+        if len(same) != 1:  # XLA simplified an operand, or two are alike: who reads the result?
+            readers = look.readers(orphan)
+            reading = {n: {m for m, e in enumerate(made) if _reads(e, n)} for n in same or half}
+            # Its own moves of the result have its scope.
+            same = [n for n in same or half if readers & (reading[n] | {n})] or same
         if len(same) == 1:
             orphan.own = frozenset(same)
+            look.known.clear()
             missing.discard(same[0])
-        elif fitting and (same or orphan.opcode in ("dot", "convolution")):
-            ties.unknown.append(orphan.name)
+        else:
             ties.doubtful |= set(same or fitting)
+            if same or orphan.opcode in ("dot", "convolution"):
+                ties.unknown.append(orphan.name)
+
+
+def _reads(equation: _Made, index: int) -> bool:
+    return any(index in operand for operand in equation.operands)
 
 
 def _alike(left: list[frozenset], right: list[frozenset]) -> bool:
     """The same operands in any order; XLA swaps them, and drops those that are constants."""
+
     def known(operands: list[frozenset]) -> list[list[str]]:
         return sorted(sorted(map(str, each)) for each in operands if each)
 
@@ -166,6 +188,7 @@ class _Origins:
 
     def __init__(self, computations: dict[str, _hlo.Computation], passed: dict[int, frozenset]):
         self.passed = passed
+        self.known: dict[tuple[str, int], frozenset] = {}
         self.byname = {i.name: i for c in computations.values() for i in c.instructions}
         self.home = {i.name: c for c in computations.values() for i in c.instructions}
         self.computations = computations
@@ -179,31 +202,53 @@ class _Origins:
     def given(self, instruction: _hlo.Instruction) -> list[_hlo.Instruction]:
         return [self.byname[name] for name in instruction.operands if name in self.byname]
 
-    def __call__(self, i: _hlo.Instruction, through: int, depth: int = 0) -> frozenset:
+    def readers(self, orphan: _hlo.Instruction) -> set[int]:
+        """The equations whose instructions read the result of one without a scope."""
+        mine = ("orphan", orphan.name)
+        return {
+            index
+            for i in self.byname.values()
+            for index in i.own
+            if any(mine in self(operand, index) for operand in self.given(i))
+        }
+
+    def __call__(self, i: _hlo.Instruction, through: int) -> frozenset:
         """`through`: the equation whose own moves of its operands are looked through."""
+        if (i.name, through) not in self.known:
+            self.known[i.name, through] = frozenset()  # in a circle there is no origin
+            self.known[i.name, through] = self._find(i, through)
+        return self.known[i.name, through]
+
+    def _find(self, i: _hlo.Instruction, through: int) -> frozenset:
+        if i.opcode == "divide" and len(self.given(i)) == 2 and self._is_one(self.given(i)[0]):
+            return self(self.given(i)[1], through)
         if i.own and i.own != frozenset({through}):
             (index,) = i.own
             return self.passed.get(index, i.own)
         if i.opcode == "constant":
             size = _elements(i.type)
             return frozenset({("input", size)}) if size > 1 else frozenset()
-        if i.opcode == "iota" or depth > 200:
-            return frozenset()
         if i.opcode == "parameter":
             caller = self.callers.get(self.home[i.name].name)
-            if caller is not None:
-                return self(self.byname[caller.operands[int(i.operands[0])]], through, depth + 1)
+            given = self.given(caller) if caller else []
+            number = int(i.operands[0])
+            if number < len(given):
+                return self(given[number], through)
             return frozenset({("input", _elements(i.type))})
         if i.opcode == "get-tuple-element":
-            (whole,) = self.given(i)
-            if whole.opcode == "parameter":
+            if any(whole.opcode == "parameter" for whole in self.given(i)):
                 return frozenset({("input", _elements(i.type))})
         if i.opcode in ("fusion", "call"):
             root = next(r for r in self.computations[i.called[0]].instructions if r.root)
-            return self(root, through, depth + 1)
+            return self(root, through)
         if i.opcode in _REWRITTEN and not i.own:
             return frozenset({("orphan", i.name)})
-        return frozenset().union(*(self(o, through, depth + 1) for o in self.given(i)))
+        return frozenset().union(*(self(o, through) for o in self.given(i)))
+
+    def _is_one(self, i: _hlo.Instruction) -> bool:
+        while i.opcode == "broadcast" and self.given(i):
+            (i,) = self.given(i)
+        return i.opcode == "constant" and i.operands == ["1"]
 
 
 def _elements(type_: str) -> int:
