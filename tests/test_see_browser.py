@@ -1,5 +1,7 @@
 """The pictures in a real browser: what lights up by mouse, keyboard and touch; no script at all."""
 
+import linecache
+
 import jax.numpy as jnp
 import pytest
 from playwright.sync_api import expect
@@ -60,7 +62,7 @@ def open_page(browser, page_file):
 
 
 def pane(page, title):
-    return page.locator("main").get_by_role("region", name=title, exact=True)
+    return page.locator("main").get_by_role("figure", name=title, exact=True)
 
 
 def lit(page, title):
@@ -77,7 +79,7 @@ def operations(page):
 def test_pointing_at_an_equation_lights_its_line_and_its_fusion(open_page):
     page = open_page(viewport={"width": 1280, "height": 800})
     pane(page, "jaxpr").get_by_text("sub", exact=True).hover()
-    assert lit(page, "Python") == ["return jnp.mean((h - y) ** 2)"]
+    assert lit(page, "Python source") == ["return jnp.mean((h - y) ** 2)"]
     assert operations(page) == ["sub"]
     hlo = lit(page, "optimized HLO")
     assert len(hlo) == 2
@@ -89,16 +91,16 @@ def test_pointing_at_a_fusion_lights_every_equation_in_it(open_page):
     page = open_page(viewport={"width": 1280, "height": 800})
     pane(page, "optimized HLO").get_by_text("fusion(").first.hover()
     assert operations(page) == ["tanh", "sub", "integer_pow", "reduce_sum", "div"]
-    assert lit(page, "Python") == ["h = jnp.tanh(x @ w)", "return jnp.mean((h - y) ** 2)"]
+    assert lit(page, "Python source") == ["h = jnp.tanh(x @ w)", "return jnp.mean((h - y) ** 2)"]
     # Of line 2 the fusion computes the tanh, not the product inside it.
-    pieces = pane(page, "Python").locator("span.see-on").all_text_contents()
+    pieces = pane(page, "Python source").locator("span.see-on").all_text_contents()
     assert "".join(pieces).startswith("jnp.tanh(")
     assert not any("contract" in line for line in lit(page, "optimized HLO"))
 
 
 def test_pointing_at_a_line_or_at_an_expression_in_it(open_page):
     page = open_page(viewport={"width": 1280, "height": 800})
-    line = pane(page, "Python").locator(".see-l", has_text="jnp.tanh")
+    line = pane(page, "Python source").locator(".see-l", has_text="jnp.tanh")
     line.locator(".see-g").hover()
     assert operations(page) == ["dot_general", "tanh"]
     line.get_by_text("x @ w").hover()
@@ -116,14 +118,14 @@ def test_by_keyboard(open_page):
     for _ in range(3):  # one tab stop for each pane
         page.keyboard.press("Tab")
         stops.append(
-            page.evaluate("document.activeElement.closest('.see-pane')?.getAttribute('aria-label')")
+            page.evaluate("document.activeElement.closest('.see-pane')?.querySelector('.see-title').innerText")
         )
-    assert stops == ["Python", "jaxpr", "optimized HLO"]
+    assert stops == ["Python source", "jaxpr", "optimized HLO"]
     page.keyboard.press("Shift+Tab")
     page.keyboard.press("ArrowDown")
     focused = page.locator(":focus")
     expect(focused).to_contain_text("tanh")
-    assert lit(page, "Python") == ["h = jnp.tanh(x @ w)"]
+    assert lit(page, "Python source") == ["h = jnp.tanh(x @ w)"]
     assert len(lit(page, "optimized HLO")) == 2
     page.keyboard.press("ArrowRight")
     expect(page.locator(":focus")).to_contain_text("fusion(")
@@ -141,10 +143,10 @@ def test_by_touch_on_a_phone(open_page):
     page = open_page(viewport={"width": 375, "height": 700}, has_touch=True, is_mobile=True)
     assert page.evaluate("document.documentElement.scrollWidth") == 375
     pane(page, "jaxpr").get_by_text("sub", exact=True).tap()
-    assert lit(page, "Python") == ["return jnp.mean((h - y) ** 2)"]
+    assert lit(page, "Python source") == ["return jnp.mean((h - y) ** 2)"]
     assert len(lit(page, "optimized HLO")) == 2
     pane(page, "jaxpr").get_by_text("tanh", exact=True).tap()
-    assert lit(page, "Python") == ["h = jnp.tanh(x @ w)"]
+    assert lit(page, "Python source") == ["h = jnp.tanh(x @ w)"]
     # What is too wide goes on in the next line, further in than it began; nothing is cut off.
     code = pane(page, "optimized HLO").locator(".see-code")
     assert code.evaluate("el => el.scrollWidth - el.clientWidth") == 0
@@ -159,13 +161,14 @@ def test_by_touch_on_a_phone(open_page):
         assert min(left for top, left in rects if top > rects[0][0] + 10) > rects[0][1]
     page.get_by_text("power", exact=True).tap()
     expect(page.locator(".see-on")).to_have_count(0)
-    boxes = [pane(page, title).bounding_box() for title in ("Python", "jaxpr", "optimized HLO")]
+    boxes = [pane(page, title).bounding_box() for title in ("Python source", "jaxpr", "optimized HLO")]
     assert boxes[0]["y"] < boxes[1]["y"] < boxes[2]["y"]  # below each other
 
 
 def test_panes_stand_side_by_side_on_a_wide_screen(open_page):
     page = open_page(viewport={"width": 1280, "height": 800})
-    boxes = [pane(page, title).bounding_box() for title in ("Python", "jaxpr", "optimized HLO")]
+    page.add_style_tag(content="main { max-width: 76rem; margin: auto; padding: 0 2rem }")
+    boxes = [pane(page, title).bounding_box() for title in ("Python source", "jaxpr", "optimized HLO")]
     assert boxes[0]["y"] == boxes[1]["y"] == boxes[2]["y"]
     assert page.evaluate("document.documentElement.scrollWidth") == 1280
 
@@ -173,7 +176,7 @@ def test_panes_stand_side_by_side_on_a_wide_screen(open_page):
 def test_the_hlo_stands_beside_both_others_where_three_columns_do_not_fit(open_page):
     page = open_page(viewport={"width": 900, "height": 800})
     python, jaxpr, hlo = [
-        pane(page, title).bounding_box() for title in ("Python", "jaxpr", "optimized HLO")
+        pane(page, title).bounding_box() for title in ("Python source", "jaxpr", "optimized HLO")
     ]
     assert python["x"] == jaxpr["x"] < hlo["x"]
     assert python["y"] == hlo["y"] < jaxpr["y"]
@@ -242,7 +245,7 @@ def test_follows_the_system_and_the_theme_of_the_page(open_page):
 
 def test_reads_without_script(open_page):
     page = open_page(java_script_enabled=False, viewport={"width": 375, "height": 700})
-    for title in ("Python", "jaxpr", "optimized HLO"):
+    for title in ("Python source", "jaxpr", "optimized HLO"):
         expect(pane(page, title)).to_be_visible()
     sub = pane(page, "jaxpr").locator(".see-l", has_text="sub")
     expect(sub.locator(".see-g")).to_have_text("3")  # the source line stands beside it
@@ -260,9 +263,23 @@ def test_two_pictures_keep_to_themselves(open_page):
     assert page.locator(".see-trace").nth(1).locator(".see-on").count() > 0
 
 
+def test_a_function_of_thirty_lines_is_seen_whole(browser):
+    source = "def f(x):\n" + "".join(f"    x = jnp.sin(x) * {n}\n" for n in range(28))
+    file = "/tmp/ipykernel_1/30.py"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    names = {"jnp": jnp}
+    exec(compile(source + "    return x", file, "exec"), names)
+    picture = see.trace(names["f"], jnp.ones(3))
+    for width in (900, 1200):
+        page = browser.new_page(viewport={"width": width, "height": 800})
+        page.set_content(picture._repr_html_())
+        code = page.locator(".see-code").first
+        assert code.evaluate("el => el.scrollHeight - el.clientHeight") == 0, width
+        page.close()
+
+
 def test_style_and_script_stay_small():
-    size = sum((see.STATIC / name).stat().st_size for name in ("see.css", "see.js"))
-    assert size <= 15 * 1024
+    assert len(see.ASSETS) <= 15 * 1024
     assert see.ASSETS.startswith("<style data-seejax>")
     assert "</style><script data-seejax>" in see.ASSETS
     assert see.ASSETS.endswith("</script>")

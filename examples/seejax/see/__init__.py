@@ -8,9 +8,10 @@
 ['compiled', 'cached']
 """
 
-from seejax.see._picture import ASSETS, STATIC, Picture
-from seejax.see.calls import Call, Calls, calls
-from seejax.see.trace import Equation, Trace, trace
+from seejax.see._calls import Call, Calls, calls
+from seejax.see._html import ASSETS, STATIC
+from seejax.see._picture import Picture
+from seejax.see._trace import Equation, Trace, trace
 
 __all__ = [
     "ASSETS",

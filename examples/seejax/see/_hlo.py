@@ -49,54 +49,56 @@ class Computation:
     instructions: list[Instruction] = dataclasses.field(default_factory=list)
 
 
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(\[{]|[)\]}]|,')
+_NAME = re.compile(r"[^\s,{}%]+")
+_HEAD = re.compile(r"\s+(ROOT )?%?([^\s=]+) = ")
+_OP_NAME = re.compile(r'\bop_name="((?:[^"\\]|\\.)*)"')
+_COMPUTATION = re.compile(r"(ENTRY )?%?([^\s(]+) \(.*\{$")
+_INDEX = re.compile(r"/\*index=\d+\*/")  # XLA counts long lists
+_METADATA = re.compile(r', metadata=\{(?:[^{}"]|"(?:[^"\\]|\\.)*"|\{[^{}]*\})*\}')
+
+
 def _end(text: str, start: int) -> int:
     """The index after the bracket that closes the one at `start`, quotes respected."""
-    depth, quoted, i = 0, False, start
-    while i < len(text):
-        char = text[i]
-        if quoted:
-            if char == "\\":
-                i += 1
-            elif char == '"':
-                quoted = False
-        elif char == '"':
-            quoted = True
-        elif char in "([{":
+    depth = 0
+    for token in _TOKEN.finditer(text, start):
+        char = text[token.start()]
+        if char in "([{":
             depth += 1
         elif char in ")]}":
             depth -= 1
             if depth == 0:
-                return i + 1
-        i += 1
+                return token.end()
     return len(text)
 
 
 def _split(text: str) -> list[str]:
-    """Splits at the commas that stand outside brackets and quotes.
+    r"""Splits at the commas that stand outside brackets and quotes.
 
     >>> _split("a{1, 2}, b(3, 4), c")
     ['a{1, 2}', 'b(3, 4)', 'c']
+    >>> _split(r'a="{\"b\": 1, ", c')
+    ['a="{\\"b\\": 1, "', 'c']
     """
-    parts, start, i = [], 0, 0
-    while i < len(text):
-        if text[i] in "([{":
-            i = _end(text, i)
-        elif text[i] == '"':
-            i = text.find('"', i + 1) % (len(text) + 1) + 1
-        elif text[i] == ",":
-            parts.append(text[start:i].strip())
-            start = i = i + 1
-        else:
-            i += 1
+    parts, start, depth = [], 0, 0
+    for token in _TOKEN.finditer(text):
+        char = text[token.start()]
+        if char in "([{":
+            depth += 1
+        elif char in ")]}":
+            depth -= 1
+        elif char == "," and depth == 0:
+            parts.append(text[start : token.start()].strip())
+            start = token.end()
     last = text[start:].strip()
     return [*parts, last] if last else parts
 
 
 def _instruction(line: str) -> Instruction | None:
-    head = re.match(r"\s+(ROOT )?%?([^\s=]+) = ", line)
+    head = _HEAD.match(line)
     if not head:
         return None
-    rest = line[head.end() :]
+    rest = _INDEX.sub("", line[head.end() :])
     cut = _end(rest, 0) if rest.startswith("(") else rest.find(" ")
     type_, rest = rest[:cut], rest[cut:].lstrip()
     opcode, paren, _ = rest.partition("(")
@@ -109,22 +111,19 @@ def _instruction(line: str) -> Instruction | None:
         key, _, value = part.partition("=")
         attributes[key] = value
     called = [
-        name
-        for key in _CALLED
-        if key in attributes
-        for name in re.findall(r"[^\s,{}%]+", attributes[key])
+        name for key in _CALLED if key in attributes for name in _NAME.findall(attributes[key])
     ]
     if opcode in ("constant", "parameter"):
         operands = [inside]
     else:  # an operand may be printed with its type in front
         operands = [part.split(" ")[-1].lstrip("%") for part in _split(inside)]
     metadata = attributes.get("metadata", "")
-    op_name = re.search(r'op_name="([^"]*)"', metadata)
+    op_name = _OP_NAME.search(metadata)
     frame = re.search(r"stack_frame_id=(\d+)", metadata)
     return Instruction(
         name=head[2],
         root=bool(head[1]),
-        type=re.sub(r"(?<=\])\{[^}]*\}|/\*.*?\*/", "", type_),
+        type=re.sub(r"(?<=\])\{[^}]*\}", "", type_),
         opcode=opcode,
         operands=operands,
         attributes={k: v for k, v in attributes.items() if k not in _HIDDEN},
@@ -144,7 +143,7 @@ def parse(text: str) -> dict[str, Computation]:
     computations: dict[str, Computation] = {}
     current = None
     for line in text.splitlines():
-        head = re.match(r"(ENTRY )?%?([^\s(]+) \(.*\{$", line)
+        head = _COMPUTATION.match(line)
         if head:
             current = computations[head[2]] = Computation(head[2], bool(head[1]))
         elif line.startswith("}"):
@@ -182,31 +181,49 @@ def places(text: str) -> dict[int, set[tuple[str, int]]]:
     return result
 
 
-def skeleton(computations: dict[str, Computation]) -> list[str]:
-    """What a module computes, without the names it gives: equal lists, equal programs.
+def bare(text: str) -> str:
+    """What a module computes: no metadata, and every name replaced by its number.
 
-    >>> a = parse('ENTRY %m (x: f32[]) -> f32[] {\\n  ROOT %y = f32[] sine(%x)\\n}')
-    >>> b = parse('ENTRY %n (z: f32[]) -> f32[] {\\n  ROOT %w = f32[] sine(%z)\\n}')
-    >>> skeleton(a) == skeleton(b)
+    Equal texts, equal programs: donation (in the first line), sharding and layout are in it.
+
+    >>> a = 'HloModule f\\n\\nENTRY %m (x: f32[]) -> f32[] {\\n  ROOT %y = f32[] sine(%x)\\n}'
+    >>> bare(a) == bare(a.replace("%y", "%z").replace("(%x)", '(%x), metadata={op_name="o"}'))
     True
+    >>> bare(a) == bare(a.replace("sine", "cosine"))
+    False
     """
-    numbers: dict[str, int] = {}
+    start = re.search(r"^(?:ENTRY )?%?[^\s(]+ \(.*\{$", text, re.MULTILINE)
+    # Of the header: what is donated and laid out how, not the name or a fingerprint of it all.
+    keep = re.findall(
+        r"(?:input_output_alias|entry_computation_layout|num_partitions)=(?:\{.*?\}(?=,|$)|\d+)",
+        text.partition("\n")[0],
+    )
+    numbers: dict[str, str] = {}
+    body = _METADATA.sub("", text[start.start() :] if start else text)
+    body = re.sub(r"^(ENTRY )?(%?[^\s(]+) \(.*\{$", r"\1\2 {", body, flags=re.MULTILINE)
+    body = re.sub(
+        r"%[\w.\-]+", lambda name: numbers.setdefault(name[0], f"%{len(numbers)}"), body
+    )
+    return "\n".join([*keep, body])
 
-    def number(name: str) -> str:
-        return f"#{numbers.setdefault(name, len(numbers))}"
 
-    lines = []
-    for computation in computations.values():
-        lines.append(f"{'ENTRY ' * computation.entry}{number(computation.name)}")
-        for i in computation.instructions:
-            literal = i.opcode in ("constant", "parameter")
-            operands = i.operands if literal else map(number, i.operands)
-            rest = {k: v for k, v in i.attributes.items() if k not in _CALLED}
-            lines.append(
-                f"{i.root} {number(i.name)} {i.type} {i.opcode} {list(operands)} {rest} "
-                f"{list(map(number, i.called))}"
-            )
-    return lines
+def op_names(text: str) -> list[str]:
+    """The scope of each instruction, "" where there is none, in the order of `parse`.
+
+    >>> op_names('%c (x: f32[]) -> f32[] {\\n  ROOT %y = f32[] sine(%x), metadata={op_name="o"}\\n}')
+    ['o']
+    """
+    names, inside = [], False
+    for line in text.splitlines():
+        if _COMPUTATION.match(line):
+            inside = True
+        elif line.startswith("}"):
+            inside = False
+        elif inside and _HEAD.match(line):
+            metadata = _METADATA.search(line)
+            name = _OP_NAME.search(metadata[0]) if metadata else None
+            names.append(name[1] if name else "")
+    return names
 
 
 def _short(attributes: dict[str, str]) -> list[str]:

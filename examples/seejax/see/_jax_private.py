@@ -1,13 +1,20 @@
-"""The only file that touches what JAX does not document: where an equation comes from.
+"""The only file that reads attributes of JAX's objects that JAX does not document.
 
-`JaxprEqn.source_info` has no public counterpart. It is used through its own methods, so nothing is
-imported from `jax._src`; a test fails here first when JAX changes it.
+`JaxprEqn.source_info` says where an equation comes from, `Traced._params` what a jitted function
+carries besides its program; neither has a public counterpart. They are used through their own
+methods, so nothing is imported from `jax._src`; a test fails here first when JAX changes them.
+
+What else is not promised stands where it is read: the text of optimised HLO in `_hlo.py`; the
+names of events, of classes of tracers, of configuration, and the text of a tree in `_calls.py`.
 """
 
+import contextlib
+import copy
 from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
+import jax
 import jax.extend.core as jex_core
 
 
@@ -39,7 +46,44 @@ def _is_container(value: Any) -> bool:
 
 def opened(jaxpr: Any) -> Any:
     """The Jaxpr of a ClosedJaxpr; newer versions of JAX have one class for both."""
-    return getattr(jaxpr, "jaxpr", jaxpr)
+    return jaxpr if hasattr(jaxpr, "invars") else jaxpr.jaxpr
+
+
+def traced(stage: Any) -> Any:
+    """The `jax.stages.Traced` of what `.trace()` returned: itself, or what a library wrapped.
+
+    None if there is none: the method `trace` was about something else.
+    """
+    for candidate in (stage, getattr(stage, "traced", None)):
+        if hasattr(candidate, "jaxpr") and hasattr(candidate, "lower"):
+            return candidate
+    return None
+
+
+def with_jaxpr(stage: Any, jaxpr: Any) -> Any:
+    """The same `Traced` of another program with the same inputs and outputs.
+
+    Everything else that the jitted function carries stays: donation, shardings, `keep_unused`,
+    compiler options, mesh, constants, its name.
+    """
+    other = copy.copy(stage)
+    other._params = {**stage._params, "jaxpr": jaxpr}
+    for name in ("_lojax", "_closure_converted"):  # what it remembers of the first program
+        if hasattr(other, name):
+            setattr(other, name, None)
+    return other
+
+
+@contextlib.contextmanager
+def compiled_anew() -> Iterator[None]:
+    """The compilation cache on disk tells programs apart that differ in their scopes alone."""
+    option = "jax_compilation_cache_include_metadata_in_key"
+    before = getattr(jax.config, option)
+    jax.config.update(option, True)
+    try:
+        yield
+    finally:
+        jax.config.update(option, before)
 
 
 def tagged(jaxpr: Any, tag: str) -> tuple[Any, int]:

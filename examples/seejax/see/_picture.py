@@ -1,64 +1,69 @@
-"""What every picture shares: one wrapper, one style sheet, one script."""
+"""What every picture is: a name, a summary, a doubt if there is one, and its parts."""
 
-import html
-import pathlib
+import abc
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
-STATIC = pathlib.Path(__file__).parent
-"""The folder that holds `see.css` and `see.js`, for a site that serves them once a page."""
-
-ASSETS = (
-    f"<style data-seejax>{(STATIC / 'see.css').read_text(encoding='utf-8')}</style>"
-    f"<script data-seejax>{(STATIC / 'see.js').read_text(encoding='utf-8')}</script>"
-)
-"""Prepended to each HTML output, so that a notebook needs nothing else to show it."""
+from seejax.see import _html, _text
+from seejax.see._parts import Part, Span, Spans
 
 
-def escape(text: object) -> str:
-    """HTML text that shows `text` literally, inside an element or a quoted attribute.
-
-    >>> escape('<b class="x">')
-    '&lt;b class=&quot;x&quot;&gt;'
-    """
-    return html.escape(str(text), quote=True)
-
-
-class Picture:
+class Picture(abc.ABC):
     """Something JAX did, shown as HTML by a notebook and as text by a terminal.
 
-    A picture sets `kind`, its class in the style sheet, and writes itself twice: `_body` is
-    HTML in which everything that came from a program is escaped, `__str__` is plain text that
-    says the same.
+    A picture says `summary()` and `parts()`, and nothing else: both outputs are made of them, so
+    they cannot differ.
 
+    Attributes:
+      kind: its class in the style sheet.
+      lead: words before its name.
+      name: what it is a picture of.
+      doubt: what it is not sure of; always in the header. Empty: all that it shows is so.
+
+    >>> from seejax.see._parts import Line, Pane
     >>> class Dot(Picture):
     ...     kind = "dot"
+    ...     name = "a"
     ...
-    ...     def __str__(self):
-    ...         return "o"
+    ...     def summary(self):
+    ...         return (Span("1 call", word=True),)
     ...
-    ...     def _body(self):
-    ...         return "<b>o</b>"
+    ...     def parts(self):
+    ...         yield Pane("jaxpr", (Line((Span("<o>"),)),))
     >>> Dot()
-    o
-    >>> Dot().html()
-    '<div class="see see-dot"><b>o</b></div>'
+    a: 1 call
+    <BLANKLINE>
+    jaxpr
+      <o>
+    >>> "&lt;o&gt;" in Dot().html(), "1 次调用" in Dot().html()
+    (True, True)
     """
 
-    kind: str
+    kind: ClassVar[str]
+    lead: ClassVar[str] = ""
+    name: str
+    doubt: Spans = ()
 
-    def __str__(self) -> str:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def summary(self) -> Spans:
+        """What is to be known first, in one line."""
 
-    def _body(self) -> str:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def parts(self) -> Iterable[Part]:
+        """The panes and tables, in order."""
 
     def html(self) -> str:
         """The picture alone, for a page that already has `see.css` and `see.js`."""
-        # A blank line would end the HTML block where a notebook passes through Markdown.
-        body = "\n".join(line for line in self._body().split("\n") if line.strip())
-        return f'<div class="see see-{self.kind}">{body}</div>'
+        return _html.render(self)
+
+    def __str__(self) -> str:
+        return _text.render(self)
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return ASSETS + self.html()
+        return _html.ASSETS + self.html()
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": str(self), "text/html": self._repr_html_()}

@@ -3,16 +3,28 @@
 import ast
 import dataclasses
 import functools
+import importlib.machinery
 import inspect
 import io
 import keyword
 import linecache
+import os
 import re
+import sys
+import sysconfig
 import textwrap
 import tokenize
+from collections import Counter
 from collections.abc import Callable, Iterable
 from types import CodeType
 from typing import Any
+
+import jax
+
+_JAX = os.path.dirname(jax.__file__) + os.sep
+_LIBRARIES = tuple(
+    sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")
+)
 
 Frame = tuple[CodeType, int]
 
@@ -52,10 +64,10 @@ def innermost_function(f: Any) -> Any:
     while True:
         if isinstance(f, functools.partial):
             f = f.func
+        elif inspect.ismethod(f):
+            f = _applied(f) or f.__func__
         elif hasattr(f, "__wrapped__"):
             f = f.__wrapped__
-        elif inspect.ismethod(f):
-            f = f.__func__
         elif hasattr(f, "__code__"):
             return f
         elif not inspect.isclass(f) and hasattr(type(f).__call__, "__code__"):
@@ -64,15 +76,82 @@ def innermost_function(f: Any) -> Any:
             return f
 
 
+def _applied(method: Any) -> Any:
+    """What Flax' `module.apply` runs: the module's own `__call__`."""
+    module = str(getattr(method.__func__, "__module__", ""))
+    if module.startswith("flax.linen") and method.__func__.__name__ == "apply":
+        return getattr(type(method.__self__), "__call__", None)
+    return None
+
+
+@functools.cache
+def internal(file: str) -> bool:
+    """A file of JAX."""
+    return file.startswith(_JAX)
+
+
+@functools.cache
+def library(file: str) -> bool:
+    """A file of Python, of JAX or of another installed package."""
+    if internal(file) or file.startswith((*_LIBRARIES, "<frozen ")):
+        return True
+    return bool({"site-packages", "dist-packages"} & set(re.split(r"[/\\]", file)))
+
+
+@functools.cache
 def family(file: str) -> str:
     """Files that belong together: the cells of one notebook, the lines of one session.
 
     >>> family("/tmp/ipykernel_7/1.py") == family("/tmp/ipykernel_7/2.py") != family("/a/1.py")
     True
+    >>> family("<ipython-input-3-0a1b2c3d4e5f>") == family("ipython-input-4-1234567.py")
+    True
     """
     if re.search(r"[/\\]ipykernel_\d+[/\\]", file):
         return re.split(r"(?<=[/\\])[^/\\]*$", file)[0]
-    return re.sub(r"\d+|-[0-9a-f]{12}", "", file) if file.startswith("<") else file
+    if re.search(r"(^|[/\\<])ipython-input-\d+", file):
+        return "<ipython-input->"
+    return re.sub(r"\d+", "", file) if file.startswith("<") else file
+
+
+# --- is the file still what was imported?
+
+
+@functools.lru_cache(maxsize=64)
+def _codes(file: str, text: str) -> dict[tuple[int, str], list[CodeType]]:
+    """The code objects of a file as it is now, by first line and name."""
+    found: dict[tuple[int, str], list[CodeType]] = {}
+    try:
+        waiting = [compile(text, file, "exec", dont_inherit=True)]
+    except (SyntaxError, ValueError):
+        return found
+    while waiting:
+        code = waiting.pop()
+        found.setdefault((code.co_firstlineno, code.co_name), []).append(code)
+        waiting += [const for const in code.co_consts if isinstance(const, CodeType)]
+    return found
+
+
+def unchanged(code: CodeType) -> bool:
+    """Whether the file of a code object still says what it was compiled from."""
+    file = code.co_filename
+    if not os.path.exists(file):  # a cell of a notebook: what linecache has is what was run
+        return True
+    linecache.checkcache(file)
+    same = _codes(file, "".join(linecache.getlines(file))).get((code.co_firstlineno, code.co_name))
+    if not same:
+        return False
+    return code in same or _rewritten(file)
+
+
+@functools.cache
+def _rewritten(file: str) -> bool:
+    """The module was loaded by something that changes code, as pytest does with asserts."""
+    for module in list(sys.modules.values()):
+        if getattr(module, "__file__", None) == file:
+            plain = importlib.machinery.SourceFileLoader
+            return type(getattr(module, "__loader__", None)) not in (plain, type(None))
+    return False
 
 
 @dataclasses.dataclass
@@ -95,10 +174,43 @@ class World:
         self.code: CodeType | None = code
         self.families = {family(code.co_filename)} if code else set()
         self.blocks: list[list[Line]] = []
+        self.changed: dict[str, None] = {}  # names of files that no longer say what was run
         self._numbers: dict[tuple[str, int], int] = {}
 
     def has(self, file: str) -> bool:
         return family(file) in self.families
+
+    def choose(self, stacks: list[list[Frame]]) -> None:
+        """If f is a library's, shows the function of the reader that it runs, if it does most.
+
+        So `module.apply` shows the module, and what `jax.vjp` returns shows what it is the
+        derivative of. `stacks` are the frames of the equations.
+        """
+        if self.code is not None and not library(self.code.co_filename):
+            return
+        entered = any(code is self.code for stack in stacks for code, _ in stack)
+        outside = [library, internal]
+        if entered:  # f itself can be shown; only a function of the reader is better
+            outside = [library]
+        for foreign in outside:
+            if entered or self.code is None or internal(self.code.co_filename):
+                found = Counter(self._first(stack, foreign, entered) for stack in stacks)
+                found.pop(None, None)
+                for code, times in found.most_common(1):
+                    if 2 * times > len(stacks):
+                        self.code, self.families = code, {family(code.co_filename)}
+                        return
+
+    def _first(
+        self, stack: list[Frame], foreign: Callable[[str], bool], entered: bool
+    ) -> CodeType | None:
+        """The outermost function that is not foreign, below f or else below JAX."""
+        below = False
+        for code, _ in stack:
+            if below and not foreign(code.co_filename) and code.co_name != "<module>":
+                return code
+            below |= code is self.code if entered else internal(code.co_filename)
+        return None
 
     def definition(self) -> Span | None:
         """The line that f begins on, for what no line inside f did."""
@@ -131,11 +243,20 @@ class World:
         """The line number in the picture."""
         return self._numbers.get((piece.file, piece.line))
 
+    def numbers(self, piece: Span) -> list[int]:
+        """The line numbers of all lines that the span lies on."""
+        lines = range(piece.line, piece.end_line + 1)
+        found = (self._numbers.get((piece.file, line)) for line in lines)
+        return [number for number in found if number]
+
     def lines(self) -> list[Line]:
         return [line for block in self.blocks for line in block]
 
     def _add(self, code: CodeType, piece: Span | None = None) -> None:
         file = code.co_filename
+        if not unchanged(code):
+            self.changed[os.path.basename(file)] = None
+            return
         try:
             if code.co_name == "<module>":
                 raise OSError

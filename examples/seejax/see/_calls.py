@@ -7,12 +7,13 @@ import re
 import threading
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
 
-from seejax.see._picture import Picture, escape
+from seejax.see._parts import Bar, Column, Span, Spans, Table, joined
+from seejax.see._picture import Picture
 
 _TRACE = "/jax/core/compile/jaxpr_trace_duration"
 _COMPILE = (
@@ -39,7 +40,6 @@ _CONFIG = (
     "softmax_custom_jvp",
 )
 
-_HEAD = 'role="columnheader" scope="col"'
 _TRANSFORM = {"Batch": "vmap", "JVP": "jvp", "Linearize": "grad", "Jaxpr": "grad"}
 
 
@@ -255,6 +255,7 @@ class Calls(Picture):
     """
 
     kind = "calls"
+    lead = "calls of"
 
     def __init__(self, f: Callable[..., Any], jit_options: dict[str, Any]) -> None:
         functools.update_wrapper(self, f)
@@ -400,62 +401,50 @@ class Calls(Picture):
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
-    def _summary(self) -> str:
-        def count(n, noun):
-            return f"{n} {noun}{'s' * (n != 1)}"
+    @property
+    def name(self) -> str:
+        return self.__name__
 
-        return f"{count(len(self.calls), 'call')}, {count(self.traces, 'trace')}"
-
-    def __str__(self) -> str:
-        head = ["#", "outcome", "trace ms", "compile ms", "run ms", "signature", "cause"]
-        rows = [
-            [str(i), c.outcome, *map(_ms, _parts(c)), c.signature, c.cause]
-            for i, c in enumerate(self.calls, 1)
-        ]
-        widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-        lines = [f"calls of {self.__name__}: {self._summary()}"]
-        for row in [head, *rows]:
-            cells = [
-                cell.rjust(width) if 2 <= i <= 4 else cell.ljust(width)
-                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ]
-            lines.append("  ".join(cells).rstrip())
-        return "\n".join(lines)
-
-    def _body(self) -> str:
-        most = max((sum(_parts(c)) for c in self.calls), default=0.0)
-        rows = []
-        for i, c in enumerate(self.calls, 1):
-            parts = list(zip(("trace", "compile", "run"), _parts(c), strict=True))
-            bar = "".join(
-                f'<i class="see-{name}-ms" style="width:{100 * ms / most:.2f}%"></i>'
-                for name, ms in parts
-                if ms > 0
-            )
-            numbers = "".join(
-                f'<td role="cell" class="see-ms" data-k="{name}">{_ms(ms) if ms else "–"}</td>'
-                for name, ms in parts
-            )
-            rows.append(
-                f'<tr role="row"><th role="rowheader" scope="row">{i}</th>'
-                f'<td role="cell"><b class="see-badge see-{c.outcome}">{c.outcome}</b></td>'
-                f'<td role="cell" class="see-sig"><code>{escape(c.signature)}</code></td>'
-                f'<td role="cell" class="see-why">{escape(c.cause)}</td>'
-                f'{numbers}<td role="cell" class="see-bar" aria-hidden="true">{bar}</td></tr>'
-            )
-        # Explicit roles, because a phone gets each row as a block.
-        heads = [f"<th {_HEAD}>{text}</th>" for text in ("#", "outcome", "signature", "cause")]
-        heads += [
-            f'<th {_HEAD} class="see-ms"><i class="see-key see-{name}-ms"></i>{name}</th>'
-            for name in ("trace", "compile", "run")
-        ]
-        heads.append(f'<th {_HEAD} class="see-bar">0 – {_ms(most)} ms</th>')
+    def summary(self) -> Spans:
+        calls, traces = len(self.calls), self.traces
         return (
-            '<div class="see-scroll"><table role="table"><caption>'
-            f"<code>{escape(self.__name__)}</code> {self._summary()}, times in ms</caption>"
-            f'<thead><tr role="row">{"".join(heads)}</tr></thead>'
-            f"<tbody>{''.join(rows)}</tbody></table></div>"
+            Span(f"{calls} call{'s' * (calls != 1)}", word=True),
+            Span(", "),
+            Span(f"{traces} trace{'s' * (traces != 1)}", word=True),
         )
+
+    def parts(self) -> Iterable[Table]:
+        most = max((sum(_parts(c)) for c in self.calls), default=0.0) or 1.0
+        yield Table(
+            caption="wall time of each call",
+            columns=(
+                Column("#"),
+                Column("outcome"),
+                *(Column(f"{name} ms", f"ms {name}-ms", number=True) for name in _TIMES),
+                Column("", "bar"),
+                Column("signature", "sig"),
+                Column("cause", "why"),
+            ),
+            rows=tuple(
+                (
+                    (Span(str(i)),),
+                    (Span(c.outcome, f"badge {c.outcome}", word=True),),
+                    *((Span(_ms(ms)),) for ms in _parts(c)),
+                    Bar(tuple((f"{n}-ms", ms / most) for n, ms in zip(_TIMES, _parts(c), strict=True))),
+                    (Span(c.signature, "mono"),),
+                    _phrases(c.cause),
+                )
+                for i, c in enumerate(self.calls, 1)
+            ),
+        )
+
+
+_TIMES = ("trace", "compile", "run")
+
+
+def _phrases(cause: str) -> Spans:
+    """The cause cut where several stand side by side: each may be one of our own words."""
+    return joined([(Span(each, word=True),) for each in cause.split("; ") if each], "; ")
 
 
 def _parts(call: Call) -> tuple[float, float, float]:

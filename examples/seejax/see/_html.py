@@ -1,0 +1,191 @@
+"""A picture as HTML, for a notebook and a page. All escaping is here, and nowhere else."""
+
+import html
+import itertools
+import pathlib
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from seejax.see._parts import Bar, Line, Note, Pane, Span, Spans, Table, text
+from seejax.see._words import chinese
+
+STATIC = pathlib.Path(__file__).parent
+"""The folder that holds `see.css` and `see.js`, for a site that serves them once a page."""
+
+_FOLD = 60  # lines of a pane that are shown without asking
+_MOST = 400  # lines of a pane that are in the page at all
+
+
+def _small(css: str) -> str:
+    """The style sheet without what only its reader needs.
+
+    >>> _small("/* why */\\n.a,\\n.b {\\n  color: red;\\n}\\n")
+    '.a,.b{color:red}'
+    """
+    css = re.sub(r"/\*.*?\*/", "", css, flags=re.DOTALL)
+    css = re.sub(r"\s+", " ", css)
+    return re.sub(r" ?([{};,]) ?|(?<=[a-z])(:) ", r"\1\2", css).replace(";}", "}").strip()
+
+
+ASSETS = (
+    f"<style data-seejax>{_small((STATIC / 'see.css').read_text(encoding='utf-8'))}</style>"
+    f"<script data-seejax>{(STATIC / 'see.js').read_text(encoding='utf-8')}</script>"
+)
+"""Prepended to each HTML output, so that a notebook needs nothing else to show it."""
+
+
+def escape(value: object) -> str:
+    """HTML text that shows `value` literally, inside an element or a quoted attribute.
+
+    >>> escape('<b class="x">')
+    '&lt;b class=&quot;x&quot;&gt;'
+    """
+    return html.escape(str(value), quote=True)
+
+
+def render(picture: Any) -> str:
+    """The header, the doubt in it, and the parts; panes that follow each other side by side."""
+    title = (Span(picture.lead, word=True), Span(" ")) if picture.lead else ()
+    name = f'<span class="see-name">{escape(picture.name)}</span>'
+    head = f"{_spans(title)}{name} {_spans(picture.summary())}"
+    if picture.doubt:
+        head += f' <strong class="see-doubt">{_spans(picture.doubt)}</strong>'
+    body = [f'<p class="see-head">{head}</p>']
+    for kind, parts in itertools.groupby(picture.parts(), key=type):
+        if kind is Pane:
+            panes = "".join(map(_pane, parts))
+            body.append(f'<div class="see-panes">{panes}</div>')
+        else:
+            body += map(_table, parts)
+    # A blank line would end the HTML block where a notebook passes through Markdown.
+    lines = [line for line in "".join(body).split("\n") if line.strip()]
+    return f'<div class="see see-{picture.kind}">{chr(10).join(lines)}</div>'
+
+
+def _said(phrase: str) -> str:
+    """One of our own words: in both languages, of which the style sheet shows the page's."""
+    other = chinese(phrase)
+    if other is None or other == phrase:
+        return escape(phrase)
+    return (
+        f'<span class="see-w"><span lang="en">{escape(phrase)}</span>'
+        f'<span lang="zh">{escape(other)}</span></span>'
+    )
+
+
+def _span(span: Span) -> str:
+    inside = _said(span.text) if span.word else escape(span.text)
+    attributes = ""
+    if span.kind:
+        attributes += f' class="{" ".join(f"see-{kind}" for kind in span.kind.split())}"'
+    if span.links:
+        attributes += f' data-e="{_numbers(span.links)}"'
+    if span.part_of:
+        attributes += f' data-o="{_numbers(span.part_of)}"'
+    return f"<span{attributes}>{inside}</span>" if attributes and span.text else inside
+
+
+def _spans(spans: Spans) -> str:
+    return "".join(map(_span, spans))
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    return " ".join(map(str, numbers))
+
+
+# --- panes
+
+
+def _pane(pane: Pane) -> str:
+    # One tab stop: the first line that has counterparts.
+    stop = next((line for line in pane.lines if isinstance(line, Line) and _linked(line)), None)
+    rows = [
+        _note(line) if isinstance(line, Note) else _line(line, line is stop)
+        for line in pane.lines[:_MOST]
+    ]
+    if not any(isinstance(line, Line) for line in pane.lines):
+        rows.insert(0, f'<div class="see-l see-dim">{_said(pane.empty)}</div>')
+    body = "".join(rows[:_FOLD])
+    if len(rows) > _FOLD:
+        left = len(pane.lines) - _MOST
+        if left > 0:
+            more = _said(f"… {left} more in {pane.rest}")
+            rows.append(f'<div class="see-l see-dim">{more}</div>')
+        summary = _said(f"+ {len(pane.lines) - _FOLD} lines")
+        body += f"<details><summary>{summary}</summary>{''.join(rows[_FOLD:])}</details>"
+    return (
+        f'<figure class="see-pane"><figcaption class="see-title">{_said(pane.title)}</figcaption>'
+        f'<div class="see-code" role="list">{body}</div></figure>'
+    )
+
+
+def _linked(line: Line) -> bool:
+    return bool(line.own or line.covers)
+
+
+def _line(line: Line, stop: bool) -> str:
+    if not line.spans and not line.mark:
+        return '<div class="see-gap"></div>'
+    attributes = f' data-e="{_numbers(line.own)}"' if line.own else ""
+    attributes += f' data-g="{_numbers(line.covers)}"' if line.covers else ""
+    if _linked(line):
+        attributes += f' tabindex="{0 if stop else -1}"'
+    attributes += " data-box" if line.boxed else ""
+    code = "  " * line.depth + text(line.spans)
+    if indent := len(code) - len(code.lstrip(" ")):  # a long line wraps below its own beginning
+        attributes += f' style="--i:{indent}"'
+    mark = "".join(
+        f'<i class="see-{span.kind}">{escape(span.text)}</i>' if span.kind else escape(span.text)
+        for span in line.mark
+    )
+    heard = f'<span class="see-sr"> · {_spans(line.label)}</span>' if line.label else ""
+    return (
+        f'<div class="see-l{" see-dim" * line.dim}" role="listitem"{attributes}>'
+        f'<span class="see-g"><span>{mark}</span></span>'
+        f"<code>{'  ' * line.depth}{_spans(line.spans)}</code>{heard}</div>"
+    )
+
+
+def _note(note: Note) -> str:
+    return f'<pre class="see-error" role="note">{escape(chr(10).join(note.lines))}</pre>'
+
+
+# --- tables; explicit roles, because a phone gets each row as a block
+
+
+def _table(table: Table) -> str:
+    columns = table.columns
+    head = "".join(
+        f'<th role="columnheader" scope="col"{_kind(column.kind)}>{_said(column.title)}</th>'
+        for column in columns
+    )
+    rows = []
+    for row in table.rows:
+        cells = [f'<th role="rowheader" scope="row">{_cell(row[0])}</th>']
+        for column, cell in zip(columns[1:], row[1:], strict=True):
+            hidden = ' aria-hidden="true"' if isinstance(cell, Bar) else ""
+            inside = _cell(cell)
+            if column.number:  # on a phone the head is out of sight
+                key = f'<span class="see-key" aria-hidden="true">{_said(column.title)} </span>'
+                inside = key + inside
+            cells.append(f'<td role="cell"{_kind(column.kind)}{hidden}>{inside}</td>')
+        rows.append(f'<tr role="row">{"".join(cells)}</tr>')
+    return (
+        f'<div class="see-scroll"><table role="table"><caption>{_said(table.caption)}</caption>'
+        f'<thead><tr role="row">{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    )
+
+
+def _kind(kind: str) -> str:
+    return f' class="{" ".join(f"see-{each}" for each in kind.split())}"' if kind else ""
+
+
+def _cell(cell: Spans | Bar) -> str:
+    if isinstance(cell, Bar):
+        return "".join(
+            f'<i class="see-{kind}" style="width:{100 * share:.2f}%"></i>'
+            for kind, share in cell.shares
+            if share > 0
+        )
+    return _spans(cell)

@@ -1,0 +1,122 @@
+"""A jaxpr as lines: like JAX prints it, with the programs inside an equation below it."""
+
+import dataclasses
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import jax.extend.core as jex_core
+import numpy as np
+
+from seejax.see import _jax_private
+from seejax.see._calls import short_dtype
+from seejax.see._parts import Span, Spans
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """A line: an equation by its number, or what stands around some (index None)."""
+
+    depth: int
+    spans: Spans
+    index: int | None = None
+
+
+def rows(jaxpr: Any) -> list[Row]:
+    """The lines; equations count depth first, as `_jax_private.tagged` numbers them."""
+    names: dict[int, str] = {}
+    found: list[Row] = []
+    count = 0
+
+    def name(var: Any) -> str:
+        if isinstance(var, jex_core.Literal):
+            return _literal(var)
+        if isinstance(var, jex_core.DropVar):
+            return "_"
+        return names.setdefault(id(var), _letters(len(names)))
+
+    def typed(variables: Iterable[Any]) -> list[Span]:
+        spans: list[Span] = []
+        for var in variables:
+            spans += [Span(" ")] if spans else []
+            spans += [Span(name(var), "v"), Span(f":{_type(var.aval)}", "t")]
+        return spans
+
+    def program(jaxpr: Any, depth: int) -> None:
+        nonlocal count
+        inner = _jax_private.opened(jaxpr)
+        variables = [*inner.constvars, *inner.invars]
+        found.append(Row(depth, (Span("λ", "o"), Span(" "), *typed(variables))))
+        for eqn in inner.eqns:
+            left = typed(eqn.outvars)
+            left += [Span(" = ")] if left else []
+            right = "".join(f" {name(var)}" for var in eqn.invars)
+            middle = (Span(eqn.primitive.name, "o"), Span(_params(eqn), "p"))
+            found.append(Row(depth + 1, (*left, *middle, Span(right)), count))
+            count += 1
+            inside = list(_jax_private.subjaxprs(eqn))
+            for key, sub in inside:
+                if len(inside) > 1:
+                    found.append(Row(depth + 2, (Span(key, "t"),)))
+                program(sub, depth + 2)
+        result = " ".join(map(name, inner.outvars))
+        found.append(Row(depth + 1, (Span("→", "o"), Span(f" {result}"))))
+
+    program(jaxpr, 0)
+    return found
+
+
+def _letters(n: int) -> str:
+    """The n-th variable name of a jaxpr, counted as JAX does: a … z, ba, bb …"""
+    text = chr(97 + n % 26)
+    while n >= 26:
+        n //= 26
+        text = chr(97 + n % 26) + text
+    return text
+
+
+def _type(aval: Any) -> str:
+    text = str(aval).lstrip("~")
+    dtype = re.match(r"[a-z]+\d*", text)
+    return short_dtype(dtype[0]) + text[dtype.end() :] if dtype else text
+
+
+def _literal(literal: Any) -> str:
+    try:
+        value = np.asarray(literal.val)
+        return str(value.astype(literal.aval.dtype)[()]) if value.ndim == 0 else str(value)
+    except (TypeError, ValueError):  # a key or another extended dtype
+        return str(literal.val)
+
+
+# Parameters that say how, not what.
+_QUIET = {"name", "preferred_element_type", "linear", "inline", "weak_type", "mode", "debug"}
+_QUIET |= {"num_consts", "num_carry", "cond_nconsts", "body_nconsts", "ft_in", "ft_out", "unroll"}
+_QUIET |= {"in_layouts", "out_layouts", "in_shardings", "out_shardings", "donated_invars"}
+_QUIET |= {"ctx_mesh", "keep_unused", "compiler_options_kvs", "symbolic_zeros"}
+
+
+def _params(eqn: Any) -> str:
+    """The parameters that say what the equation computes, short."""
+    parts = [str(eqn.params["name"])] if isinstance(eqn.params.get("name"), str) else []
+    for key, value in eqn.params.items():
+        if key == "new_dtype":
+            parts.append(short_dtype(value))
+            continue
+        if key == "dimension_numbers" and eqn.primitive.name == "dot_general":
+            (left, right), (batch, _) = value
+            parts += [f"contract {_dims(left)}·{_dims(right)}"] if left else []
+            parts += [f"batch {_dims(batch)}"] if batch else []
+            continue
+        simple = isinstance(value, int | float | str | tuple | np.dtype)
+        if key in _QUIET or not simple or value is False or value == ():
+            continue
+        text = re.sub(r"\s+", " ", str(value))
+        if "object at 0x" not in text and "lambda ;" not in text:
+            parts.append(f"{key}={text if len(text) <= 32 else text[:31] + '…'}")
+    text = " ".join(parts)
+    return f"[{text if len(text) <= 64 else text[:63] + '…'}]" if text else ""
+
+
+def _dims(dims: Iterable[int]) -> str:
+    return ",".join(map(str, dims))

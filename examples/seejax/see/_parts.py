@@ -1,0 +1,120 @@
+"""What a picture is made of. `_text` and `_html` show it; escaping lives in `_html` alone."""
+
+import dataclasses
+from collections.abc import Iterable
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of text.
+
+    Attributes:
+      kind: how it looks, a class in `see.css` without its `see-`; several stand side by side.
+      word: it is one of our own words (`_words`), not of the program that is shown.
+      links: numbers of what it is; in the same picture, whatever shares one lights up together.
+      part_of: numbers of what it is a piece of: lit with them, but does not light them.
+    """
+
+    text: str
+    kind: str = ""
+    word: bool = False
+    links: tuple[int, ...] = ()
+    part_of: tuple[int, ...] = ()
+
+
+Spans = tuple[Span, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a pane; one without mark and spans is a gap.
+
+    Attributes:
+      mark: what stands in the margin.
+      depth: levels of indentation.
+      own: numbers of what the line is.
+      covers: numbers of what lies inside it, in other lines.
+      label: what only a screen reader says: the counterparts.
+      dim: it is there to be complete.
+      boxed: it is inside the line above it that is not.
+    """
+
+    spans: Spans = ()
+    mark: Spans = ()
+    depth: int = 0
+    own: tuple[int, ...] = ()
+    covers: tuple[int, ...] = ()
+    label: Spans = ()
+    dim: bool = False
+    boxed: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Note:
+    """Something to say between the lines of a pane: an error where it was raised."""
+
+    lines: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pane:
+    """Lines under a title; panes that follow each other stand side by side.
+
+    Attributes:
+      empty: what is said instead if there are no lines.
+      rest: name of the attribute that has the lines which a page leaves out.
+    """
+
+    title: str
+    lines: tuple[Line | Note, ...]
+    empty: str = ""
+    rest: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table. Its kind is a class in `see.css`; `number`s stand to the right."""
+
+    title: str
+    kind: str = ""
+    number: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bar:
+    """A cell that draws the numbers of its row: (kind, share of the width). Text leaves it out."""
+
+    shares: tuple[tuple[str, float], ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under a head; the first cell of a row names it."""
+
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Spans | Bar, ...], ...]
+
+
+Part = Pane | Table
+
+
+def text(spans: Iterable[Span]) -> str:
+    """What the spans say.
+
+    >>> text([Span("sin", "o"), Span(" "), Span("a", "v")])
+    'sin a'
+    """
+    return "".join(span.text for span in spans)
+
+
+def joined(groups: Iterable[Spans], separator: str) -> Spans:
+    """The groups one after the other, with a separator in between.
+
+    >>> text(joined([(Span("1"),), (Span("2"),)], ","))
+    '1,2'
+    """
+    spans: list[Span] = []
+    for group in groups:
+        spans += [Span(separator), *group] if spans else group
+    return tuple(spans)

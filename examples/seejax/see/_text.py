@@ -1,0 +1,51 @@
+"""A picture as text, for a terminal: the same words as in HTML, in English."""
+
+from typing import Any
+
+from seejax.see._parts import Bar, Line, Note, Pane, Table, text
+
+
+def render(picture: Any) -> str:
+    """Header, doubt if there is one, and the parts one below the other."""
+    title = " ".join(filter(None, (picture.lead, picture.name)))
+    lines = [f"{title}: {text(picture.summary())}"]
+    if picture.doubt:
+        lines.append(f"! {text(picture.doubt)}")
+    for part in picture.parts():
+        lines += _table(part) if isinstance(part, Table) else _pane(part)
+    return "\n".join(lines)
+
+
+def _pane(pane: Pane) -> list[str]:
+    shown = [line for line in pane.lines if isinstance(line, Line)]
+    width = max((len(text(line.mark)) for line in shown), default=1)
+    lines = ["", pane.title]
+    if not shown:
+        lines.append(pane.empty)
+    for line in pane.lines:
+        if isinstance(line, Note):
+            lines += [f"{'!':>{width}}  {said}" for said in line.lines]
+        else:
+            code = "  " * line.depth + text(line.spans)
+            lines.append(f"{text(line.mark):>{width}}  {code}".rstrip())
+    return lines
+
+
+def _table(table: Table) -> list[str]:
+    shown = [i for i, row in enumerate(zip(*table.rows, strict=True)) if not _is_bar(row)]
+    shown = shown or list(range(len(table.columns)))
+    rows = [[table.columns[i].title for i in shown]]
+    rows += [[text(row[i]) for i in shown] for row in table.rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if table.columns[i].number else cell.ljust(width)
+            for i, cell, width in zip(shown, row, widths, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _is_bar(cells: tuple) -> bool:
+    return any(isinstance(cell, Bar) for cell in cells)

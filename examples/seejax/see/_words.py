@@ -1,0 +1,84 @@
+"""The pictures' own words in Chinese: one table, for `Span(word=True)`.
+
+Text output is English. HTML says each phrase in both languages and shows the one of the page.
+A number or a name inside a phrase stands for itself: `{}` in the table.
+"""
+
+import functools
+import re
+
+CHINESE = {
+    # header
+    "{} equation": "{} 个方程",
+    "{} equations": "{} 个方程",
+    "{} kernel": "{} 个内核",
+    "{} kernels": "{} 个内核",
+    "{} fusion": "{} 个融合算子",
+    "{} fusions": "{} 个融合算子",
+    "{} call": "{} 次调用",
+    "{} calls": "{} 次调用",
+    "{} trace": "{} 次追踪",
+    "{} traces": "{} 次追踪",
+    "calls of": "调用记录",
+    "not traced": "没能追踪",
+    "backward": "反向",
+    "eliminated": "已消去",
+    # doubt
+    "approximate: lines matched by primitive": "近似：按原语与行对应",
+    "{} instruction of unknown origin": "{} 条指令来历不明",
+    "{} instructions of unknown origin": "{} 条指令来历不明",
+    "{} has changed since it was imported": "{} 在导入之后改动过",
+    # panes
+    "Python source": "Python 源码",
+    "jaxpr": "jaxpr",
+    "optimized HLO": "优化后的 HLO",
+    "source not available": "看不到源码",
+    "+ {} lines": "还有 {} 行",
+    "… {} more in {}": "… 其余 {} 行见 {}",
+    "line {}": "第 {} 行",
+    "fusion {}": "融合算子 {}",
+    "kernel {}": "内核 {}",
+    # calls: columns, outcomes, causes
+    "outcome": "结果",
+    "trace ms": "追踪 ms",
+    "compile ms": "编译 ms",
+    "run ms": "运行 ms",
+    "signature": "签名",
+    "cause": "原因",
+    "wall time of each call": "每次调用的用时",
+    "compiled": "追踪并编译",
+    "traced": "只追踪",
+    "recompiled": "重新编译",
+    "cached": "命中缓存",
+    "failed": "出错",
+    "first call": "第一次调用",
+    "after a failed call": "上一次调用出错",
+    "caches cleared": "缓存被清空",
+    "unknown": "不明",
+    "under {}": "在 {} 之下",
+    "not under a transformation": "不在变换之下",
+}
+
+
+@functools.cache
+def _patterns() -> list[tuple[re.Pattern[str], str]]:
+    return [
+        (re.compile(re.escape(english).replace(r"\{\}", r"(\S+)")), chinese)
+        for english, chinese in CHINESE.items()
+        if "{}" in english
+    ]
+
+
+@functools.lru_cache(maxsize=4096)
+def chinese(text: str) -> str | None:
+    """The phrase in Chinese; None if it is not one of ours.
+
+    >>> chinese("6 equations"), chinese("first call"), chinese("x: shape (3,) → (4,)")
+    ('6 个方程', '第一次调用', None)
+    """
+    if text in CHINESE:
+        return CHINESE[text]
+    for pattern, form in _patterns():
+        if match := pattern.fullmatch(text):
+            return form.format(*match.groups())
+    return None
