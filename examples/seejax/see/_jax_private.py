@@ -1,14 +1,17 @@
-"""The only file that touches what JAX does not document: where an equation comes from.
+"""The only file that touches what JAX does not document.
 
-`JaxprEqn.source_info` has no public counterpart. It is used through its own methods, so nothing is
-imported from `jax._src`; a test fails here first when JAX changes it.
+Where an equation comes from: `JaxprEqn.source_info` has no public counterpart. What JAX's caches
+compare: only JAX itself reads that. Tests fail here first when JAX changes either.
 """
 
 from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
+import jax
 import jax.extend.core as jex_core
+from jax._src import config, core, mesh, monitoring
+from jax._src.interpreters import partial_eval
 
 
 def frames(eqn: Any) -> list[tuple[CodeType, int]]:
@@ -72,3 +75,95 @@ def tagged(jaxpr: Any, tag: str) -> tuple[Any, int]:
         return eqn.replace(params=params, source_info=info)
 
     return copy(jaxpr), count
+
+
+# --- what JAX's caches know; JAX offers these to itself only
+
+
+def trace_context() -> dict[str, Any]:
+    """Every setting that is part of the key of JAX's trace cache, by name."""
+    return dict(zip(config.trace_context_names(), config.trace_context(), strict=True))
+
+
+def device_mesh() -> Any:
+    """The mesh of `jax.set_mesh` with its devices; `trace_context` has it without."""
+    return mesh.get_concrete_mesh()
+
+
+def tracing() -> bool:
+    """Whether operations are now written down instead of executed."""
+    return "DynamicJaxpr" in (type(trace).__name__.removesuffix("Trace") for trace in _traces())
+
+
+def statics(jitted: Any) -> tuple[frozenset[int], frozenset[str]]:
+    """The positions and the names that are static, as `jax.jit` resolved its options."""
+    info = getattr(jitted, "_jit_info", None)
+    if info is None:
+        return frozenset(), frozenset()
+    return frozenset(info.static_argnums), frozenset(info.static_argnames)
+
+
+def trace_count() -> tuple[int, int]:
+    """Changes whenever JAX traces any function, or forgets a trace."""
+    info = partial_eval.trace_to_jaxpr.cache_info()
+    return info.misses, info.currsize
+
+
+def cached_traces(jitted: Any) -> int:
+    """How many traces of the function JAX keeps. It drops one only when its caches are cleared."""
+    keys = partial_eval.trace_to_jaxpr.cache_keys()
+    return sum(key[0]() is jitted._fun for key in keys)
+
+
+def listening(listener: Any) -> bool:
+    """Whether the listener for durations is registered: anyone can clear them all."""
+    return any(listener is other for other in monitoring.get_event_duration_listeners())
+
+
+_TRANSFORMATION = {"Batch": "vmap", "JVP": "jvp", "Linearize": "grad", "Jaxpr": "grad"}
+
+
+def _traces() -> Iterator[Any]:
+    trace = core.trace_ctx.trace
+    while trace is not None:
+        yield trace
+        trace = getattr(trace, "parent_trace", None)
+
+
+def transformations(values: list[Any]) -> tuple[tuple[str, ...], list[tuple[Any, ...]], list[Any]]:
+    """What transforms the values, for example `jax.vmap(jax.grad(f))` inside f.
+
+    Returns:
+      The transformations, outermost first: `("vmap", "grad")`. The outermost is `"jit"` if the
+        values have no numbers yet; what is outside of that is not seen.
+      For each value what each transformation does to it, as pairs: `(("batch axis", 0), …)`.
+      For each value what is under all tracers; the tracer itself under `"jit"`.
+    """
+    roles: list[dict[int, Any]] = []
+    inner = []
+    for value in values:
+        role: dict[int, Any] = {}
+        while isinstance(value, jax.core.Tracer):
+            trace = value._trace
+            if hasattr(value, "batch_dim"):
+                axis, value = value.batch_dim, value.val
+                size = value.shape[axis] if isinstance(axis, int) else None
+                role[id(trace)] = (("batch axis", axis), ("batch size", size))
+            elif hasattr(value, "primal"):
+                value = value.primal
+                role[id(trace)] = (("differentiated", "yes"),)
+            else:
+                break
+        roles.append(role)
+        inner.append(value)
+    nest: list[tuple[int, str]] = []
+    for trace in _traces():
+        kind = type(trace).__name__.removesuffix("Trace")
+        if kind == "DynamicJaxpr":
+            nest.append((id(trace), "jit"))
+            break
+        if any(id(trace) in role for role in roles):
+            nest.append((id(trace), _TRANSFORMATION.get(kind, kind.lower())))
+    nest.reverse()
+    aligned = [tuple(role.get(trace, ()) for trace, _ in nest) for role in roles]
+    return tuple(name for _, name in nest), aligned, inner
