@@ -92,7 +92,7 @@ def device_mesh() -> Any:
 
 def tracing() -> bool:
     """Whether operations are now written down instead of executed."""
-    return "DynamicJaxpr" in (type(trace).__name__.removesuffix("Trace") for trace in _traces())
+    return any(type(trace).__name__ == "DynamicJaxprTrace" for trace in _traces())
 
 
 def statics(jitted: Any) -> tuple[frozenset[int], frozenset[str]]:
@@ -120,6 +120,7 @@ def listening(listener: Any) -> bool:
     return any(listener is other for other in monitoring.get_event_duration_listeners())
 
 
+# Their classes are the names of transformations only nearly.
 _TRANSFORMATION = {"Batch": "vmap", "JVP": "jvp", "Linearize": "grad", "Jaxpr": "grad"}
 
 
@@ -139,31 +140,36 @@ def transformations(values: list[Any]) -> tuple[tuple[str, ...], list[tuple[Any,
       For each value what each transformation does to it, as pairs: `(("batch axis", 0), …)`.
       For each value what is under all tracers; the tracer itself under `"jit"`.
     """
-    roles: list[dict[int, Any]] = []
-    inner = []
-    for value in values:
-        role: dict[int, Any] = {}
-        while isinstance(value, jax.core.Tracer):
-            trace = value._trace
-            if hasattr(value, "batch_dim"):
-                axis, value = value.batch_dim, value.val
-                size = value.shape[axis] if isinstance(axis, int) else None
-                role[id(trace)] = (("batch axis", axis), ("batch size", size))
-            elif hasattr(value, "primal"):
-                value = value.primal
-                role[id(trace)] = (("differentiated", "yes"),)
-            else:
-                break
-        roles.append(role)
-        inner.append(value)
-    nest: list[tuple[int, str]] = []
+    if not any(isinstance(value, jax.core.Tracer) for value in values):
+        nest = ("jit",) * tracing()
+        return nest, [((),) * len(nest)] * len(values), values
+    unwrapped = [_unwrapped(value) for value in values]
+    known = {trace for role, _ in unwrapped for trace in role}
+    nest = []
     for trace in _traces():
         kind = type(trace).__name__.removesuffix("Trace")
         if kind == "DynamicJaxpr":
-            nest.append((id(trace), "jit"))
+            nest.append((trace, "jit"))
             break
-        if any(id(trace) in role for role in roles):
-            nest.append((id(trace), _TRANSFORMATION.get(kind, kind.lower())))
+        if trace in known:
+            nest.append((trace, _TRANSFORMATION.get(kind, kind.lower())))
     nest.reverse()
-    aligned = [tuple(role.get(trace, ()) for trace, _ in nest) for role in roles]
-    return tuple(name for _, name in nest), aligned, inner
+    roles = [tuple(role.get(trace, ()) for trace, _ in nest) for role, _ in unwrapped]
+    return tuple(name for _, name in nest), roles, [value for _, value in unwrapped]
+
+
+def _unwrapped(value: Any, of: str = "") -> tuple[dict[Any, tuple[Any, ...]], Any]:
+    role: dict[Any, tuple[Any, ...]] = {}
+    while isinstance(value, jax.core.Tracer):
+        trace = value._trace
+        if hasattr(value, "batch_dim"):
+            axis, value = value.batch_dim, value.val
+            size = value.shape[axis] if isinstance(axis, int) else None
+            role[trace] = ((f"batch axis{of}", axis), (f"batch size{of}", size))
+        elif hasattr(value, "primal"):
+            tangents, _ = _unwrapped(value.tangent, " of the tangent")
+            role = tangents | role | {trace: ((f"differentiated{of}", "yes"),)}
+            value = value.primal
+        else:
+            break
+    return role, value

@@ -61,10 +61,10 @@ class Call:
 class _UnderWay:
     owner: "Calls"
     signature: "_Signature"
+    earlier: "list[_Signature]"  # what had been seen when it began, or rather when its trace did
     events: list[tuple[str, str, float]] = dataclasses.field(default_factory=list)
     traced: bool = False
     trace_ms: float = 0.0
-    earlier: "list[_Signature] | None" = None  # what had been seen when its trace began
 
 
 class _Stack(threading.local):
@@ -170,9 +170,11 @@ def _text(value: Any) -> str:
         if isinstance(value, jax.tree_util.PyTreeDef):
             text = str(value).removeprefix("PyTreeDef(").removesuffix(")")
         elif hasattr(value, "axis_types"):  # a mesh
-            text = f"({_axes(value.shape, value.axis_types)})"
+            text = f"({_axes(value.shape, value.axis_types)})" + _devices(value)
         elif hasattr(value, "axis_sizes"):  # the named axes of vmap
             text = f"({_axes(value.axis_sizes)})"
+        elif isinstance(getattr(value, "val", None), dict):  # the metadata for XLA
+            text = repr(value.val)
         else:
             text = repr(value)
     except Exception:  # a broken __repr__ of a user's class must not break the call
@@ -181,9 +183,15 @@ def _text(value: Any) -> str:
 
 
 def _axes(sizes: Any, kinds: Any = None) -> str:
-    kinds = [f" {kind}" for kind in kinds] if kinds else [""] * len(sizes)
+    kinds = [f" {kind.name}" for kind in kinds] if kinds else [""] * len(sizes)
     axes = zip(sizes.items(), kinds, strict=True)
     return ", ".join(f"{name}={size}{kind}" for (name, size), kind in axes)
+
+
+def _devices(mesh: Any) -> str:
+    if not isinstance(mesh, jax.sharding.Mesh):
+        return ""  # an abstract one
+    return f" of devices {', '.join(str(d.id) for d in mesh.devices.flat)}"
 
 
 def _place(sharding: Any, detail: int) -> str:
@@ -196,8 +204,7 @@ def _place(sharding: Any, detail: int) -> str:
         mesh = sharding.mesh
         kinds = mesh.axis_types if detail else None
         text = f"P({', '.join(map(repr, sharding.spec))}) on ({_axes(mesh.shape, kinds)})"
-        if detail and isinstance(mesh, jax.sharding.Mesh):
-            text += f" of devices {', '.join(str(d.id) for d in mesh.devices.flat)}"
+        text += _devices(mesh) if detail else ""
     return f"{text} in {sharding.memory_kind}" if detail > 1 else text
 
 
@@ -276,7 +283,8 @@ def _differences(old: _Signature, new: _Signature) -> tuple[list[str], list[str]
                 if x.sharding != y.sharding:
                     places.append(f"{name}{path}: {_placement(x.sharding, y.sharding)}")
                 if old.nest == new.nest and x.roles != y.roles:
-                    places += [f"{name}{path}: {c}" for c in _role_changes(x.roles, y.roles)]
+                    changes = _role_changes(x.roles, y.roles)
+                    places += [f"{_nest(new)}: {name}{path}: {change}" for change in changes]
     if old.context != new.context:
         was, now = old.context.value, new.context.value
         for setting in now:
@@ -286,9 +294,13 @@ def _differences(old: _Signature, new: _Signature) -> tuple[list[str], list[str]
     if old.mesh != new.mesh:
         places.append(f"config mesh: {_change(old.mesh, new.mesh)}")
     if old.nest != new.nest:
-        nest = f"under {' of '.join(new.nest)}" if new.nest else "not under a transformation"
-        places.insert(0, nest)
+        places.insert(0, _nest(new))
     return types, places
+
+
+def _nest(signature: _Signature) -> str:
+    nest = " of ".join(signature.nest)
+    return f"under {nest}" if nest else "not under a transformation"
 
 
 def _setting(value: Any) -> str:
@@ -306,28 +318,33 @@ def _role_changes(was: tuple[Any, ...], now: tuple[Any, ...]) -> list[str]:
     changes = []
     for a, b in zip(map(dict, was), map(dict, now), strict=True):
         for fact in dict.fromkeys([*a, *b]):
-            x, y = a.get(fact, "none"), b.get(fact, "none")
+            x, y = a.get(fact, "no"), b.get(fact, "no")
             if x != y:
                 changes.append(f"{fact} {x} → {y}")
     return changes
 
 
+def _context() -> Any:
+    """What the type of a NumPy array depends on."""
+    return jax.config.jax_enable_x64, jax.sharding.get_abstract_mesh()
+
+
 @functools.lru_cache(maxsize=512)
-def _numpy_type(shape: tuple[int, ...], dtype: np.dtype, x64: bool) -> Any:
+def _numpy_type(shape: tuple[int, ...], dtype: np.dtype, context: Any) -> Any:
     return jax.typeof(np.broadcast_to(np.zeros((), dtype), shape))  # takes no memory
 
 
 def _leaf(value: Any, roles: tuple[Any, ...], inner: Any) -> _Leaf:
     try:
-        if type(value) is np.ndarray:  # jax.typeof takes 3 µs for each
-            aval = _numpy_type(value.shape, value.dtype, jax.config.jax_enable_x64)
-        else:
-            aval = jax.typeof(value)
+        if not roles and isinstance(value, jax.Array):  # many: jax.typeof would take longer
+            return _Leaf(value.aval, value.sharding if value.committed else None, roles, "")
+        if type(value) is np.ndarray:  # likewise
+            return _Leaf(_numpy_type(value.shape, value.dtype, _context()), None, roles, "")
+        aval = jax.typeof(value)
     except Exception:  # the call itself will say what is wrong with it
         return _Leaf(None, None, roles, _cut(_text(value)))
-    sharding = None
-    if isinstance(inner, jax.Array) and not isinstance(inner, jax.core.Tracer) and inner.committed:
-        sharding = inner.sharding
+    placed = isinstance(inner, jax.Array) and not isinstance(inner, jax.core.Tracer)
+    sharding = inner.sharding if placed and inner.committed else None
     return _Leaf(aval, sharding, roles, "")
 
 
@@ -403,11 +420,13 @@ class Calls(Picture):
         return counted
 
     def _trace_begins(self, call: _UnderWay) -> None:
-        call.traced = True
-        if call.earlier is None:
-            call.earlier = list(self._seen)
-            if not any(old is call.signature for old in self._seen):
-                self._seen.append(call.signature)
+        if not call.traced:
+            call.traced, call.earlier = True, list(self._seen)
+            self._see(call.signature)
+
+    def _see(self, signature: _Signature) -> None:
+        if not any(old is signature for old in self._seen):
+            self._seen.append(signature)
 
     def _ahead(self, method: str) -> Callable[..., Any]:
         """`lower`, for example: traces as a call does, but is no call."""
@@ -457,10 +476,11 @@ class Calls(Picture):
             jax.monitoring.register_event_duration_secs_listener(_listen)
         signature = self._signature(args, kwargs)
         with self._lock:
-            same = next((old for old in reversed(self._seen) if old == signature), None)
+            seen = list(self._seen)
+        same = next((old for old in reversed(seen) if old == signature), None)
         if same is None:
             self._add_paths(signature, args, kwargs)
-        return _UnderWay(self, same or signature)
+        return _UnderWay(self, same or signature, seen)
 
     def _given(self, args: tuple, kwargs: dict[str, Any]) -> Iterator[tuple[str, Any, str, bool]]:
         numbers, names = self._static
@@ -500,7 +520,7 @@ class Calls(Picture):
 
     def _forget(self, call: _UnderWay) -> None:
         """A trace that failed is in no cache."""
-        if call.earlier is not None and not any(old is call.signature for old in call.earlier):
+        if not any(old is call.signature for old in call.earlier):
             self._seen = [old for old in self._seen if old is not call.signature]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -562,28 +582,28 @@ class Calls(Picture):
                 cause = self._cause(call, traced)
             if traced and self._jitted:
                 self.traces += 1
-            if not any(old is signature for old in self._seen):
-                self._seen.append(signature)
+            self._see(signature)
             signature.epoch, signature.ahead = self._epoch, ""
         run_ms = max(0.0, wall_ms - trace_ms - compile_ms)
         return Call(outcome, cause, trace_ms, compile_ms, run_ms, signature.text, error)
 
     def _cause(self, call: _UnderWay, traced: bool) -> str:
         """The difference from the nearest signature seen before, the one with the fewest."""
-        earlier = self._seen if call.earlier is None else call.earlier
-        if not earlier:
-            if not self.calls:
-                return "first call"
-            failed = self.calls[-1].outcome == "failed"
-            return "after a failed call" if failed else "first call that is jitted"
-        found = [(_differences(old, call.signature), old) for old in reversed(earlier)]
+        if not call.earlier:
+            outcomes = [call.outcome for call in self.calls]
+            if outcomes[-1:] == ["failed"]:
+                return "after a failed call"
+            return "first call that is jitted" if "eager" in outcomes else "first call"
+        found = [(_differences(old, call.signature), old) for old in reversed(call.earlier)]
         if traced:
             (differences, _), old = min(found, key=lambda pair: len(pair[0][0]))
             if not differences:
                 cleared = all(old.epoch < self._epoch for (types, _), old in found if not types)
                 return "caches cleared" if cleared else "unknown"
         else:
-            (types, places), old = min(found, key=lambda pair: tuple(map(len, pair[0])))
+            nest = call.signature.nest
+            found.sort(key=lambda pair: (len(pair[0][0]), pair[1].nest != nest, len(pair[0][1])))
+            (types, places), old = found[0]
             differences = types + places
             if not differences:
                 return f"traced before by .{old.ahead}" if old.ahead else "unknown"
