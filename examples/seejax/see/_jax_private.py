@@ -90,6 +90,16 @@ def device_mesh() -> Any:
     return mesh.get_concrete_mesh()
 
 
+def is_jitted(f: Any) -> bool:
+    """Whether f is what `jax.jit` returned."""
+    return hasattr(f, "_jit_info") and hasattr(f, "_fun")
+
+
+def at_top_level() -> bool:
+    """Whether no transformation is under way; only there does JAX report what it traces."""
+    return core.trace_ctx.is_top_level()
+
+
 def tracing() -> bool:
     """Whether operations are now written down instead of executed."""
     return any(type(trace).__name__ == "DynamicJaxprTrace" for trace in _traces())
@@ -97,9 +107,7 @@ def tracing() -> bool:
 
 def statics(jitted: Any) -> tuple[frozenset[int], frozenset[str]]:
     """The positions and the names that are static, as `jax.jit` resolved its options."""
-    info = getattr(jitted, "_jit_info", None)
-    if info is None:
-        return frozenset(), frozenset()
+    info = jitted._jit_info
     return frozenset(info.static_argnums), frozenset(info.static_argnames)
 
 
@@ -120,8 +128,13 @@ def listening(listener: Any) -> bool:
     return any(listener is other for other in monitoring.get_event_duration_listeners())
 
 
-# Their classes are the names of transformations only nearly.
-_TRANSFORMATION = {"Batch": "vmap", "JVP": "jvp", "Linearize": "grad", "Jaxpr": "grad"}
+_TRANSFORMATION = {
+    "Batch": "vmap",
+    "JVP": "jvp",
+    "Linearize": "grad",
+    "Jaxpr": "grad",
+    "ShardMap": "shard_map",
+}
 
 
 def _traces() -> Iterator[Any]:
@@ -140,9 +153,8 @@ def transformations(values: list[Any]) -> tuple[tuple[str, ...], list[tuple[Any,
       For each value what each transformation does to it, as pairs: `(("batch axis", 0), …)`.
       For each value what is under all tracers; the tracer itself under `"jit"`.
     """
-    if not any(isinstance(value, jax.core.Tracer) for value in values):
-        nest = ("jit",) * tracing()
-        return nest, [((),) * len(nest)] * len(values), values
+    if core.trace_state_clean():
+        return (), [()] * len(values), values
     unwrapped = [_unwrapped(value) for value in values]
     known = {trace for role, _ in unwrapped for trace in role}
     nest = []
@@ -151,7 +163,7 @@ def transformations(values: list[Any]) -> tuple[tuple[str, ...], list[tuple[Any,
         if kind == "DynamicJaxpr":
             nest.append((trace, "jit"))
             break
-        if trace in known:
+        if trace in known or kind == "Batch":  # vmap compiles anew even what it does not batch
             nest.append((trace, _TRANSFORMATION.get(kind, kind.lower())))
     nest.reverse()
     roles = [tuple(role.get(trace, ()) for trace, _ in nest) for role, _ in unwrapped]
@@ -171,5 +183,6 @@ def _unwrapped(value: Any, of: str = "") -> tuple[dict[Any, tuple[Any, ...]], An
             role = tangents | role | {trace: ((f"differentiated{of}", "yes"),)}
             value = value.primal
         else:
+            role[trace] = ()
             break
     return role, value

@@ -112,12 +112,14 @@ class _Leaf(NamedTuple):
     def __str__(self) -> str:
         if self.aval is None:
             return f"{self.other} (no array)"
-        _, bracket, dims = str(self.aval).partition("[")
-        return self.typed + bracket + dims
+        return re.sub("~?" + re.escape(str(self.aval.dtype)), self.typed, str(self.aval), count=1)
 
     @property
     def typed(self) -> str:
         return short_dtype(self.aval.dtype) + "~" * getattr(self.aval, "weak_type", False)
+
+
+_Difference = tuple[str, str]  # where, and what
 
 
 @dataclasses.dataclass
@@ -137,7 +139,7 @@ class _Signature:
     mesh: _Value
     nest: tuple[str, ...]  # transformations, outermost first
     epoch: int = dataclasses.field(default=0, compare=False)  # how often caches had been cleared
-    ahead: str = dataclasses.field(default="", compare=False)  # the method that traced it, if any
+    compiled: bool = dataclasses.field(default=True, compare=False)  # or traced ahead of time only
 
     @functools.cached_property
     def text(self) -> str:
@@ -202,6 +204,8 @@ def _place(sharding: Any, detail: int) -> str:
         text = "+".join(sorted(f"{d.platform}:{d.id}" for d in sharding.device_set))
     else:
         mesh = sharding.mesh
+        if mesh.empty:
+            return "no mesh"
         kinds = mesh.axis_types if detail else None
         text = f"P({', '.join(map(repr, sharding.spec))}) on ({_axes(mesh.shape, kinds)})"
         text += _devices(mesh) if detail else ""
@@ -238,7 +242,7 @@ def _type_changes(was: _Leaf, now: _Leaf) -> list[str]:
     """What differs in the types of two leaves, that is in all that a trace knows of them."""
     a, b = was.aval, now.aval
     if a is None or b is None:
-        return [] if was.other == now.other else [_change(was, now)]
+        return [] if a is b and was.other == now.other else [_change(was, now)]
     if a == b:
         return []
     changes = []
@@ -248,54 +252,73 @@ def _type_changes(was: _Leaf, now: _Leaf) -> list[str]:
         changes.append(f"dtype {was.typed} → {now.typed}")
     elif was.typed != now.typed:
         changes.append(f"weak type {was.typed} → {now.typed}")
-    # Shardings are a part of the type: on explicit axes all of them, on others that there is one.
-    if len(a.shape) == len(b.shape) and getattr(a, "sharding", None) != getattr(
-        b, "sharding", None
-    ):
-        if was.sharding != now.sharding:
-            changes.append(_placement(was.sharding, now.sharding))
-        else:
-            changes.append(_placement(a.sharding, b.sharding))
+    # A mesh is a part of the type; with explicit axes all of the sharding is.
+    meant = [getattr(aval, "sharding", None) for aval in (a, b)]
+    if len(a.shape) == len(b.shape) and meant[0] != meant[1]:
+        real = [was.sharding, now.sharding]
+        changes.append(_placement(*(real if real[0] != real[1] else meant)))
+    was_in, now_in = (getattr(aval, "memory_space", None) for aval in (a, b))
+    if was_in != now_in:
+        changes.append(f"memory {was_in.name} → {now_in.name}")
     return changes or [f"type {_change(a, b)}"]
 
 
-def _differences(old: _Signature, new: _Signature) -> tuple[list[str], list[str]]:
-    """What JAX traces again for, and what it takes the old trace for but compiles again."""
-    types, places = [], []
+def _differences(old: _Signature, new: _Signature) -> tuple[list[_Difference], list[_Difference]]:
+    """What JAX traces again for, and what it compiles again for from the same trace."""
+    types: list[_Difference] = []
+    places: list[_Difference] = []
     for name in dict.fromkeys([*old.arguments, *new.arguments]):
         a, b = old.arguments.get(name), new.arguments.get(name)
-        if a is None or b is None:
-            left_out = (a or b).left_out
-            types.append(
-                f"{name}: " + (f"{left_out} → given" if a is None else f"given → {left_out}")
-            )
+        if a is None:
+            types.append((name, f"{b.left_out} → given"))
+            continue
+        if b is None:
+            types.append((name, f"given → {a.left_out}"))
             continue
         if a.passed != b.passed:
-            types.append(f"{name}: {a.passed} → {b.passed}")
+            types.append((name, f"{a.passed} → {b.passed}"))
         if a.static != b.static:
-            types.append(f"{name}: {'static → array' if a.static else 'array → static'}")
+            types.append((name, "static → array" if a.static else "array → static"))
         elif a.value != b.value:
             kind = "static" if a.static else "structure"
-            types.append(f"{name}: {kind} {_change(a.value, b.value)}")
+            types.append((name, f"{kind} {_change(a.value, b.value)}"))
         else:
             for path, x, y in zip(b.paths, a.leaves, b.leaves, strict=True):
-                types += [f"{name}{path}: {change}" for change in _type_changes(x, y)]
+                if x == y:
+                    continue
+                leaf = name + path
+                types += [(leaf, change) for change in _type_changes(x, y)]
                 if x.sharding != y.sharding:
-                    places.append(f"{name}{path}: {_placement(x.sharding, y.sharding)}")
-                if old.nest == new.nest and x.roles != y.roles:
-                    changes = _role_changes(x.roles, y.roles)
-                    places += [f"{_nest(new)}: {name}{path}: {change}" for change in changes]
+                    places.append((leaf, _placement(x.sharding, y.sharding)))
+                if old.nest == new.nest:
+                    places += [(f"{_nest(new)}: {leaf}", c) for c in _role_changes(x, y)]
     if old.context != new.context:
         was, now = old.context.value, new.context.value
         for setting in now:
             if _Value(was[setting]) != _Value(now[setting]):
                 change = _change(_setting(was[setting]), _setting(now[setting]))
-                types.append(f"config {_setting_name(setting)}: {change}")
+                types.append(("", f"config {_setting_name(setting)}: {change}"))
     if old.mesh != new.mesh:
-        places.append(f"config mesh: {_change(old.mesh, new.mesh)}")
+        places.append(("", f"config mesh: {_change(old.mesh, new.mesh)}"))
     if old.nest != new.nest:
-        places.insert(0, _nest(new))
+        places.insert(0, ("", _nest(new)))
     return types, places
+
+
+def _told(differences: list[_Difference]) -> str:
+    """`x: shape (3,) → (4,); y: …`; what many leaves share is told once."""
+    where: dict[str, list[str]] = {}
+    for leaf, change in differences:
+        where.setdefault(change, []).append(leaf)
+    parts = []
+    for leaf, change in differences:
+        leaves = where[change]
+        if len(leaves) <= 3:
+            parts.append(f"{leaf}: {change}" if leaf else change)
+        elif leaf == leaves[0]:
+            parts.append(f"{leaf} and {len(leaves) - 1} more: {change}")
+    more = [f"… {len(parts) - _MOST} more"] if len(parts) > _MOST else []
+    return "; ".join(parts[:_MOST] + more)
 
 
 def _nest(signature: _Signature) -> str:
@@ -314,13 +337,12 @@ def _setting_name(setting: str) -> str:
     return setting.removeprefix("jax_").removesuffix("_context_manager")
 
 
-def _role_changes(was: tuple[Any, ...], now: tuple[Any, ...]) -> list[str]:
+def _role_changes(was: _Leaf, now: _Leaf) -> list[str]:
     changes = []
-    for a, b in zip(map(dict, was), map(dict, now), strict=True):
+    for a, b in zip(map(dict, was.roles), map(dict, now.roles), strict=True):
         for fact in dict.fromkeys([*a, *b]):
-            x, y = a.get(fact, "no"), b.get(fact, "no")
-            if x != y:
-                changes.append(f"{fact} {x} → {y}")
+            if a.get(fact) != b.get(fact):
+                changes.append(f"{fact} {a.get(fact, 'no')} → {b.get(fact, 'no')}")
     return changes
 
 
@@ -342,7 +364,10 @@ def _leaf(value: Any, roles: tuple[Any, ...], inner: Any) -> _Leaf:
             return _Leaf(_numpy_type(value.shape, value.dtype, _context()), None, roles, "")
         aval = jax.typeof(value)
     except Exception:  # the call itself will say what is wrong with it
-        return _Leaf(None, None, roles, _cut(_text(value)))
+        plain = isinstance(value, str | bytes | int | float | complex)
+        return _Leaf(
+            None, None, roles, _cut(_text(value)) if plain else f"<{type(value).__name__}>"
+        )
     placed = isinstance(inner, jax.Array) and not isinstance(inner, jax.core.Tracer)
     sharding = inner.sharding if placed and inner.committed else None
     return _Leaf(aval, sharding, roles, "")
@@ -369,12 +394,10 @@ class Calls(Picture):
         self._epoch = 0  # how often JAX's caches have been cleared
         self._state = (-1, -1)
         self._kept = 0
-        self._jitted = not jit_options and all(
-            hasattr(f, method) for method in ("lower", "trace", "eval_shape")
-        )
+        inside = f._jit if isinstance(f, Calls) else getattr(f, "jitted_fn", f)  # of nnx.jit
+        self._jitted = not jit_options and _jax_private.is_jitted(inside)
         if self._jitted:
-            self._call = f
-            self._jit = f._jit if isinstance(f, Calls) else getattr(f, "jitted_fn", f)  # nnx.jit
+            self._call, self._jit = f, inside
         else:
             self._call = self._jit = jax.jit(self._counting(f), **jit_options)
         self._static = _jax_private.statics(self._jit)
@@ -447,7 +470,7 @@ class Calls(Picture):
                 if self._was_traced(call, before):
                     self.traces += self._jitted
                     self._trace_begins(call)
-                    call.signature.ahead, call.signature.epoch = method, self._epoch
+                    call.signature.compiled, call.signature.epoch = False, self._epoch
             return result
 
         return ahead
@@ -467,9 +490,9 @@ class Calls(Picture):
         if not self._jitted:
             return call.traced
         # No way into the function, but JAX now keeps one more trace of it. Another thread may have
-        # made it, so there must be a report of this one as well; within a jit there is none.
+        # made it, so JAX must have reported it in this one, which it does at the top level only.
         reported = any(event == _TRACE and name == self.__name__ for event, name, _ in call.events)
-        return kept > before and (reported or _jax_private.tracing())
+        return kept > before and (reported or not _jax_private.at_top_level())
 
     def _begin(self, args: tuple, kwargs: dict[str, Any]) -> _UnderWay:
         if not _jax_private.listening(_listen):
@@ -489,7 +512,9 @@ class Calls(Picture):
             name = self._names[i] if i < many else f"{self._variadic}[{i - many}]"
             yield name, value, "positional", i in numbers or i - len(args) in numbers
         for name, value in kwargs.items():
-            yield name, value, "keyword", name in names
+            # In f(x, /, **others) the name x can stand for two.
+            twice = name in self._names[: len(args)]
+            yield f"{name} by name" if twice else name, value, "keyword", name in names
 
     def _signature(self, args: tuple, kwargs: dict[str, Any]) -> _Signature:
         flat: dict[str, tuple[list[Any], Any]] = {}
@@ -520,8 +545,9 @@ class Calls(Picture):
 
     def _forget(self, call: _UnderWay) -> None:
         """A trace that failed is in no cache."""
-        if not any(old is call.signature for old in call.earlier):
-            self._seen = [old for old in self._seen if old is not call.signature]
+        with self._lock:
+            if not any(old is call.signature for old in call.earlier):
+                self._seen = [old for old in self._seen if old is not call.signature]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call, error = self._begin(args, kwargs), None
@@ -583,14 +609,14 @@ class Calls(Picture):
             if traced and self._jitted:
                 self.traces += 1
             self._see(signature)
-            signature.epoch, signature.ahead = self._epoch, ""
+            signature.epoch, signature.compiled = self._epoch, True
         run_ms = max(0.0, wall_ms - trace_ms - compile_ms)
         return Call(outcome, cause, trace_ms, compile_ms, run_ms, signature.text, error)
 
     def _cause(self, call: _UnderWay, traced: bool) -> str:
         """The difference from the nearest signature seen before, the one with the fewest."""
         if not call.earlier:
-            outcomes = [call.outcome for call in self.calls]
+            outcomes = [earlier.outcome for earlier in self.calls]
             if outcomes[-1:] == ["failed"]:
                 return "after a failed call"
             return "first call that is jitted" if "eager" in outcomes else "first call"
@@ -606,9 +632,8 @@ class Calls(Picture):
             (types, places), old = found[0]
             differences = types + places
             if not differences:
-                return f"traced before by .{old.ahead}" if old.ahead else "unknown"
-        more = [f"… {len(differences) - _MOST} more"] if len(differences) > _MOST else []
-        return "; ".join(differences[:_MOST] + more)
+                return "unknown" if old.compiled else "traced before, not compiled"
+        return _told(differences)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -681,7 +706,7 @@ def _ms(ms: float) -> str:
 
 def _failure(error: BaseException, signature: _Signature) -> str:
     kind = type(error).__name__
-    if isinstance(error, TypeError):
+    if re.search("as an abstract array|not a valid JAX type", str(error)):
         for name, argument in signature.arguments.items():
             for path, leaf in zip(argument.paths, argument.leaves, strict=True):
                 if leaf.aval is None:
@@ -705,14 +730,15 @@ def calls(f: Callable[..., Any] | None = None, /, **jit_options: Any) -> Any:
 
     Args:
       f: the function, not yet jitted. Left out, `@see.calls(static_argnames="n")` decorates.
-        An already jitted f keeps its own options; each call then also asks it for its jaxpr.
+        An already jitted f, by `nnx.jit` too, keeps its own options and what it has compiled.
       jit_options: those of `jax.jit`.
     Returns:
       `Calls`, a function that shows its history: `.calls`, `.traces`.
     Raises:
       TypeError: f is not callable.
-    Source: durations from `jax.monitoring`; traces counted in Python; causes by comparing the
-      arguments with the nearest earlier signature, the one with the fewest differences.
+    Source: durations from `jax.monitoring`; traces counted in Python, or in JAX's cache if f is
+      jitted; causes by comparing all that JAX compares with the nearest earlier call, the one
+      with the fewest differences.
 
     >>> import jax.numpy as jnp
     >>> from seejax import see
