@@ -449,7 +449,7 @@ def test_a_placement_is_no_cause_of_a_trace_for_another_shape():
     assert causes(f)[1] == "x: shape (3,) → (4,)"
 
 
-@pytest.mark.parametrize("options", [dict(static_argnames="n"), dict(static_argnums=-1)])
+@pytest.mark.parametrize("options", [dict(static_argnames="n"), dict(static_argnums=1)])
 def test_statics_of_a_function_that_is_already_jitted(options):
     def power(x, n):
         return x**n
@@ -637,21 +637,12 @@ def test_caches_cleared_only_if_they_were():
     assert causes(watched)[1] == "caches cleared"
 
 
-def test_what_is_not_known_is_unknown():
-    class Moody:  # equal, but not in every cache: its hash changes
-        mood = 0
-
-        def __hash__(self):
-            return self.mood
-
-        def __eq__(self, other):
-            return self is other
-
-    moody = Moody()
-    f = see.calls(lambda x, m: x, static_argnames="m")
-    f(1.0, m=moody)
-    moody.mood = 1
-    f(1.0, m=moody)
+def test_what_is_not_known_is_unknown(monkeypatch):
+    monkeypatch.setattr(_jax_private, "trace_context", dict)  # a JAX that keeps it to itself
+    f = see.calls(lambda x: x + 1)
+    f(1.0)
+    with jax.default_matmul_precision("float32"):
+        f(1.0)
     assert outcomes(f) == ["compiled", "compiled"]
     assert causes(f)[1] == "unknown"
 
