@@ -536,6 +536,15 @@ def test_which_argument_is_transformed_is_named():
     assert causes(g)[1] == "under vmap"
 
 
+def test_kinds_of_derivatives_are_told_apart():
+    f = see.calls(lambda x: jnp.sin(x))
+    f(1.0)
+    jax.jvp(f, (1.0,), (1.0,))
+    jax.linearize(f, 1.0)
+    jax.vjp(f, 1.0)
+    assert causes(f) == ["first call", "under jvp", "under linearize", "under grad"]
+
+
 def test_within_shard_map():
     mesh = jax.make_mesh((2,), ("d",))
     f = see.calls(lambda x: x * 2)

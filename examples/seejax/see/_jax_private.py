@@ -164,7 +164,10 @@ def transformations(values: list[Any]) -> tuple[tuple[str, ...], list[tuple[Any,
             nest.append((trace, "jit"))
             break
         if trace in known or kind == "Batch":  # vmap compiles anew even what it does not batch
-            nest.append((trace, _TRANSFORMATION.get(kind, kind.lower())))
+            name = _TRANSFORMATION.get(kind, kind.lower())
+            if name == "grad" and not getattr(trace, "is_vjp", True):
+                name = "linearize"
+            nest.append((trace, name))
     nest.reverse()
     roles = [tuple(role.get(trace, ()) for trace, _ in nest) for role, _ in unwrapped]
     return tuple(name for _, name in nest), roles, [value for _, value in unwrapped]
