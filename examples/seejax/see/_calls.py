@@ -647,7 +647,7 @@ class Calls(Picture):
         calls, traces = len(self.calls), self.traces
         return (
             Span(f"{calls} call{'s' * (calls != 1)}", word=True),
-            Span(", "),
+            Span(", ", word=True),
             Span(f"{traces} trace{'s' * (traces != 1)}", word=True),
         )
 

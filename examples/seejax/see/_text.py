@@ -37,7 +37,7 @@ def _table(table: Table) -> list[str]:
     rows = [[table.columns[i].title for i in shown]]
     rows += [[text(row[i]) for i in shown] for row in table.rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
+    lines = [table.caption] if table.caption else []
     for row in rows:
         cells = [
             cell.rjust(width) if table.columns[i].number else cell.ljust(width)

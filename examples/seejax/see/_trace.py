@@ -241,7 +241,7 @@ class Trace(Picture):
             spans += [Span(" → "), Span(_count(len(self._kernels), "kernel"), word=True)]
             if self._fusions:
                 fusions = _count(len(self._fusions), "fusion")
-                spans += [Span(" ("), Span(fusions, word=True), Span(")")]
+                spans += [Span(each, word=True) for each in (" (", fusions, ")")]
         legend = []
         if any(e.backward for e in self.equations):
             legend.append(("ᵀ", "backward"))

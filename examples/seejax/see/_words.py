@@ -23,6 +23,9 @@ CHINESE = {
     "not traced": "没能追踪",
     "backward": "反向",
     "eliminated": "已消去",
+    ", ": "，",
+    " (": "（",
+    ")": "）",
     # doubt
     "approximate: lines matched by primitive": "近似：按原语与行对应",
     "{} instruction of unknown origin": "{} 条指令来历不明",

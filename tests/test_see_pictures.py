@@ -1,0 +1,202 @@
+"""What every picture keeps to, whatever it shows: one test each, for all of them."""
+
+import contextlib
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+from bs4 import BeautifulSoup
+from playwright.sync_api import expect
+
+from seejax import see
+from seejax.see import _jax_private, _words
+from test_see_browser import contrast
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+
+
+def loss(w, x, y):
+    h = jnp.tanh(x @ w)
+    return jnp.mean((h - y) ** 2)  # "<script>alert(3)</script>"
+
+
+def refuses(x):
+    raise ValueError(f"{HOSTILE} & more")
+
+
+def made_of_parts(name):
+    if name == "calls":
+
+        @see.calls(static_argnames="label")
+        def power(x, label):
+            if label is None:
+                raise ValueError(HOSTILE)
+            return x * 2
+
+        for x, label in ((1.0, HOSTILE), (1.0, HOSTILE), (jnp.ones(3), "b")):
+            power(x, label=label)
+        with contextlib.suppress(ValueError):
+            power(1.0, label=None)
+        power.__name__ = HOSTILE
+        return power
+    if name == "error":
+        return see.trace(refuses, 1.0)
+    f = jax.grad(loss)
+    if name == "no source":
+        names = {"jnp": jnp}
+        exec("def f(w, x, y):\n    return jnp.tanh(x @ w)", names)
+        f = names["f"]
+    arguments = jnp.ones(4), jnp.ones((3, 4)), jnp.ones(3)
+    if name == "approximate":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_jax_private, "tagged", lambda *_: 1 / 0)
+            return see.trace(f, *arguments)
+    picture = see.trace(f, *arguments)
+    picture.name = HOSTILE
+    return picture
+
+
+NAMES = ["trace", "calls", "error", "approximate", "no source"]
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def picture(request):
+    with jax.numpy_rank_promotion("allow"):
+        return made_of_parts(request.param)
+
+
+@pytest.fixture
+def shown(browser, picture):
+    """The picture on a page of a language."""
+    pages = []
+
+    def show(lang="en", **options):
+        page = browser.new_page(**options)
+        page.on("pageerror", lambda error: pytest.fail(str(error)))
+        page.on("console", lambda m: m.type == "error" and pytest.fail(m.text))
+        page.set_content(
+            f'<!doctype html><html lang="{lang}"><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width">'
+            f"<body>{picture._repr_html_()}</body></html>"
+        )
+        pages.append(page)
+        return page
+
+    yield show
+    for page in pages:
+        page.close()
+
+
+def test_style_and_script_come_once_and_first(picture):
+    page = picture._repr_html_()
+    assert page == see.ASSETS + picture.html()
+    assert page.count("<style data-seejax>") == page.count("<script data-seejax>") == 1
+    assert picture._repr_mimebundle_() == {"text/plain": str(picture), "text/html": page}
+    assert "\n\n" not in picture.html()  # a blank line ends the HTML where Markdown reads it
+
+
+def test_what_comes_from_a_program_is_escaped(picture):
+    soup = BeautifulSoup(picture.html(), "html.parser")
+    assert not soup.select("script, img")
+    names = {"div", "p", "span", "strong", "figure", "figcaption", "code", "pre", "i", "details"}
+    names |= {"summary", "table", "caption", "thead", "tbody", "tr", "th", "td"}
+    assert {tag.name for tag in soup.find_all(True)} <= names
+    if HOSTILE in str(picture):
+        assert HOSTILE in soup.get_text()
+
+
+def test_text_says_what_html_says(picture):
+    soup = BeautifulSoup(picture.html(), "html.parser")
+    # What one of two languages says, what only a screen reader says, what repeats a head.
+    for tag in soup.select('[lang="zh"], .see-sr, .see-key'):
+        tag.decompose()
+    said = [set(re.findall(r"\w+", text)) for text in (soup.get_text(" "), str(picture))]
+    joined = [re.sub(r"\s", "", text) for text in (soup.get_text(), str(picture))]
+    # An expression may be cut inside a word, so each word of one has to be somewhere in the other.
+    for words, whole in zip(said, reversed(joined), strict=True):
+        assert not {word for word in words if word not in whole}
+
+
+def test_the_doubt_is_in_the_header(picture):
+    soup = BeautifulSoup(picture.html(), "html.parser")
+    doubts = [tag.select_one('[lang="en"]').text for tag in soup.select(".see-head .see-doubt")]
+    assert doubts == ["".join(span.text for span in picture.doubt)] * bool(picture.doubt)
+    for doubt in doubts:
+        assert str(picture).splitlines()[1] == f"! {doubt}"
+
+
+@pytest.mark.parametrize("script", [True, False])
+@pytest.mark.parametrize("lang", ["zh-CN", "zh", "en", "fr", ""])
+def test_its_own_words_are_in_the_language_of_the_page(shown, picture, lang, script):
+    page = shown(lang, java_script_enabled=script)
+    chinese = lang.startswith("zh")
+    words = page.locator(".see-w")
+    assert words.count() > 1
+    for i in range(min(words.count(), 12)):
+        if words.nth(i).is_visible():
+            english, other = words.nth(i).locator("> span").all()
+            assert (english.is_visible(), other.is_visible()) == (not chinese, chinese)
+    # Who copies it copies what he sees, and a search on the page finds no other.
+    if script:
+        copied = page.evaluate(
+            "() => {getSelection().selectAllChildren(document.querySelector('.see'));"
+            " return getSelection().toString()}"
+        )
+        assert bool(re.search("[\u4e00-\u9fff]", copied)) == chinese
+
+
+def test_every_word_of_its_own_has_both_languages(picture):
+    soup = BeautifulSoup(picture.html(), "html.parser")
+    for title in soup.select("figcaption, caption, thead th, .see-badge, summary, .see-doubt"):
+        if text := title.get_text():
+            assert title.select_one(".see-w") or text in ("jaxpr", "#"), text
+    assert all("{}" in other or "{}" not in word for word, other in _words.CHINESE.items())
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_word_can_be_read(shown, scheme):
+    page = shown(color_scheme=scheme)
+    pairs = page.evaluate(
+        """() => {
+          const clear = "rgba(0, 0, 0, 0)";
+          const ground = (e) => {
+            for (; e; e = e.parentElement)
+              if (getComputedStyle(e).backgroundColor != clear) return getComputedStyle(e).backgroundColor;
+            return matchMedia("(prefers-color-scheme: dark)").matches ? "rgb(18, 18, 18)" : "rgb(255, 255, 255)";
+          };
+          const found = new Map();
+          const words = document.createTreeWalker(document.querySelector(".see"), NodeFilter.SHOW_TEXT);
+          while (words.nextNode()) {
+            const e = words.currentNode.parentElement;
+            if (!words.currentNode.data.trim() || !e.checkVisibility()) continue;
+            found.set(getComputedStyle(e).color + ground(e),
+              [getComputedStyle(e).color, ground(e), words.currentNode.data]);
+          }
+          return [...found.values()];
+        }"""
+    )
+    assert len(pairs) > 2
+    for ink, ground, word in pairs:
+        assert contrast(ink, ground) >= 4.5, (word, ink, ground)
+
+
+def test_a_phone_shows_it_without_scrolling_sideways(shown):
+    page = shown(viewport={"width": 375, "height": 700}, has_touch=True, is_mobile=True)
+    assert page.evaluate("document.documentElement.scrollWidth") == 375
+    for box in page.locator(".see-code, .see-scroll").all():
+        assert box.evaluate("el => el.scrollWidth - el.clientWidth") <= 0
+
+
+def test_the_keyboard_reaches_each_pane_once(shown, picture):
+    page = shown()
+    panes = page.locator(".see-pane:has([data-e][tabindex])").count()
+    stops = page.locator('.see [tabindex="0"]')
+    assert stops.count() == panes
+    for i in range(panes):
+        page.keyboard.press("Tab")
+        expect(stops.nth(i)).to_be_focused()
+        expect(stops.nth(i)).to_have_class(re.compile(r"\bsee-on\b"))
+    if panes:
+        page.keyboard.press("Escape")
+        expect(page.locator(".see-on")).to_have_count(0)
