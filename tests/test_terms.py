@@ -371,9 +371,10 @@ def unlinked(source: str, language: str, known: dict[str, dict]) -> list[str]:
         words = rf"(?<![\w-])(?:{words})(?=(?:s|es)?(?![\w-]))"
     pattern = rf"(?:{words})(?! ?(?:pane|栏))"  # the jaxpr pane is a name, not a use of the term
     seen: dict[str, bool] = {}
-    for text, marked in running_text(source):
-        for match in re.finditer(pattern, text, re.IGNORECASE):
-            seen.setdefault(match[0].lower(), marked)
+    pieces = running_text(source)
+    marks = [marked for text, marked in pieces for _ in text]
+    for match in re.finditer(pattern, "".join(text for text, _ in pieces), re.IGNORECASE):
+        seen.setdefault(match[0].lower(), marks[match.start()])
     return [
         word
         for word, marked in seen.items()
@@ -397,3 +398,4 @@ def test_first_appearances_are_told_apart() -> None:
     assert zh(":::{note}\n追踪\n:::\n") == ["追踪"]
     assert en("Tracers and [tracing](#x)") == ["tracer"]
     assert en("retracing, tracing-free, [tracing](#x); tracing") == []
+    assert en("The tracer\npane. **Tracer**, tracer") == []

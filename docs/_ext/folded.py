@@ -15,6 +15,7 @@ KINDS = {
     "tag_solution": "solution",
     "tag_hide-input": "code",
     "tag_hide-cell": "check",
+    "tag_hide-output": "output",
 }
 
 
