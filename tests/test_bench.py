@@ -19,7 +19,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "bench"))  # scripts, not a package
 
-from tools import build  # noqa: E402
 import environments  # noqa: E402
 import measure  # noqa: E402
 import run  # noqa: E402
@@ -296,19 +295,6 @@ def test_stopped_it_writes_nothing_and_leaves_nothing(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert "stopped" in process.stderr.read()
     assert process.returncode == 130 and run.RESULTS.read_bytes() == before
-
-
-def test_a_new_measurement_is_read_by_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(build, "ROOT", tmp_path)
-    (tmp_path / "requirements.lock").touch()
-    folders = [build.cache_folder()]
-    (tmp_path / "bench").mkdir()
-    for text in ("{}", "{ }"):
-        (tmp_path / "bench" / "results.json").write_text(text)
-        folders.append(build.cache_folder())
-    assert len(set(folders)) == 3
 
 
 def test_doctests_of_the_harness() -> None:
