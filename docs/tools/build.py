@@ -85,6 +85,8 @@ def main() -> int:
     parser.add_argument("--serve", action="store_true", help="serve, and rebuild on every change")
     parser.add_argument("--port", type=int, default=8000)
     args = parser.parse_args()
+    for name in [name for name in os.environ if name.startswith(("JAX_", "XLA_"))]:
+        del os.environ[name]  # what one machine tells JAX is no business of the pages
     os.environ.update(PAGE_ENV | DATA_ENV)
     signal.signal(signal.SIGTERM, stop)
     begin = time.perf_counter()

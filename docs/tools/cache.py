@@ -4,7 +4,9 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
+from typing import cast
 
 import nbformat
 from jupyter_cache import get_cache
@@ -17,9 +19,13 @@ FOLDER = BUILD / "cache"
 STATES = 8  # of each page: going back to one of the last few executes nothing
 
 
+def read(text: str) -> nbformat.NotebookNode:
+    return cast(nbformat.NotebookNode, nbformat.reads(text, nbformat.NO_CONVERT))
+
+
 def content(notebook: nbformat.NotebookNode) -> str:
     """A digest of a notebook's cells that survives writing it to disk and reading it back."""
-    cells = code_cells(nbformat.reads(nbformat.writes(notebook), nbformat.NO_CONVERT))
+    cells = code_cells(read(nbformat.writes(notebook)))
     code = [(c.source, c.metadata, c.outputs) for c in cells]
     return hashlib.sha256(json.dumps(code, sort_keys=True).encode()).hexdigest()
 
@@ -32,7 +38,7 @@ def load(key: str) -> nbformat.NotebookNode | None:
     """The outputs kept under a key; what is not what was written is thrown away, never shown."""
     for path in newest(f"*.{key}.ipynb"):
         try:
-            notebook = nbformat.reads(path.read_text("utf8"), nbformat.NO_CONVERT)
+            notebook = read(path.read_text("utf8"))
             if notebook.metadata.seejax.content != content(notebook):
                 raise ValueError("it is not what was written")
         except Exception as error:  # whatever is broken in there, the answer is the same
@@ -66,7 +72,7 @@ def seconds(page: str) -> float | None:
     return None
 
 
-def hand_over(notebooks: list[nbformat.NotebookNode], folder: Path) -> None:
+def hand_over(notebooks: Iterable[nbformat.NotebookNode], folder: Path) -> None:
     """Put the notebooks of one build where MyST-NB looks for them."""
     shutil.rmtree(folder, ignore_errors=True)
     cache = get_cache(folder)

@@ -130,12 +130,13 @@ async def execute_all(runs: list[Run]) -> list:
 
 
 @contextlib.contextmanager
-def ended_by_sigterm(task: asyncio.Task) -> Iterator[None]:
-    """SIGTERM cancels the task, as asyncio.run lets SIGINT do where that is not ignored."""
-    loop = asyncio.get_running_loop()
+def ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM cancels this task, as asyncio.run lets SIGINT do where that is not ignored."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
-    def end(*_) -> None:
-        loop.call_soon_threadsafe(task.cancel)
+    def end(*_: object) -> None:
+        if task:
+            loop.call_soon_threadsafe(task.cancel)
 
     before = signal.signal(signal.SIGTERM, end)
     try:
@@ -148,8 +149,8 @@ async def execute_or_stop(runs: list[Run]) -> list:
     def leave_signals(*_) -> None:
         raise RuntimeError("nbclient would end one page on Ctrl-C; asyncio.run ends them all")
 
-    asyncio.get_running_loop().add_signal_handler = leave_signals
-    with ended_by_sigterm(asyncio.current_task()):
+    asyncio.get_running_loop().add_signal_handler = leave_signals  # pyrefly: ignore
+    with ended_by_sigterm():
         return await execute_all(runs)
 
 

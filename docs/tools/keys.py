@@ -21,12 +21,8 @@ from IPython.core.inputtransformer2 import TransformerManager
 from tools.book import DOCS, PAGE_ENV, ROOT
 
 MODULES = (ROOT / "examples", DOCS)  # where an import of this repository leads
-NO_OUTPUT = {
-    ".py",
-    ".pyc",
-    ".css",
-    ".js",
-}  # modules have their own rule; the others only dress HTML
+# Modules have a rule of their own; the others only dress HTML.
+NO_OUTPUT = {".py", ".pyc", ".css", ".js"}
 
 Names = tuple[frozenset[str], frozenset[str]]
 
@@ -162,7 +158,7 @@ def key(notebook: nbformat.NotebookNode) -> str:
     kernel = notebook.metadata.get("kernelspec", {})
     world = [cells, kernel, PAGE_ENV, sys.version_info[:2]]
     digest = hashlib.sha256(json.dumps(world, sort_keys=True).encode())
-    always = [ROOT / "requirements.lock", Path(__file__).with_name("execute.py")]
+    always = [ROOT / "requirements.lock", DOCS / "tools" / "execute.py"]
     for path in [*always, *sources(notebook)]:
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]

@@ -118,9 +118,8 @@ def render(targets: dict[str, Path], executed: dict[Path, nbformat.NotebookNode]
                 say(language, f"{count} pages in {time.perf_counter() - begin:.1f} s")
     finally:
         for process in running.values():
-            process.kill()
-            process.wait()
-            process.stdout.close()
+            with process:  # which waits for it, and closes what it wrote to
+                process.kill()
     if failed:
         raise BuildError(f"Sphinx failed: {', '.join(failed)} (a warning is an error here)")
     for language, out in targets.items():
