@@ -11,23 +11,36 @@ int8 (2,) refused
 float32 (3, 2) refused
 """
 
+import contextlib
 import doctest
+import functools
+import http.server
 import os
 import re
-from collections.abc import Iterator
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tools import book
 
 # JAX and TFDS read these when they start, so they come before their import.
-os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-os.environ["TFDS_DATA_DIR"] = str(Path(__file__).parent / "build" / "tensorflow_datasets")
+os.environ.update(book.PAGE_ENV | book.DATA_ENV)
 
 import jax
 import jax.numpy as jnp
 import pytest
-from playwright.sync_api import Browser, sync_playwright
 
-import chromium
+import processes
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+# Behind `&` in a script and under nohup SIGINT is ignored, and what is started inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -54,12 +67,88 @@ class MarkdownParser(doctest.DocTestParser):
 doctest.DocTestParser = MarkdownParser  # pytest takes it for text files; modules keep their own
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+@pytest.fixture(autouse=True)
+def no_process_is_left() -> Iterator[None]:
+    """What a test has started ends with it, however it ends."""
+    yield
+    processes.stop_all()
+
+
+@pytest.fixture(scope="module")  # while it lives, asyncio.run is refused in its thread
+def browser() -> Iterator["Browser"]:
     """A real Chromium; installed if need be, and never left out."""
+    from playwright.sync_api import sync_playwright
+
+    import chromium
+
     chromium.chinese_font()
     with sync_playwright() as playwright:
         path = chromium.executable(playwright.chromium.executable_path)
         browser = playwright.chromium.launch(executable_path=path, args=chromium.ARGUMENTS)
         yield browser
         browser.close()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def serve() -> Iterator[Callable[[Path], str]]:
+    """Serve a folder on this machine; return its address."""
+    with contextlib.ExitStack() as stack:
+
+        def served(folder: Path) -> str:
+            handler = functools.partial(Quiet, directory=folder)
+            server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+            stack.callback(server.server_close)
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            stack.callback(server.shutdown)
+            return f"http://127.0.0.1:{server.server_port}"
+
+        yield served
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the handwritten digits are prepared."""
+    from seejax import digits
+
+    folder = tmp_path_factory.mktemp("tfds")
+    digits.load("digits", "train", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def compiled_once(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A program that was compiled before is read from build/: here, and in started processes.
+
+    Not for what looks at a program: JAX finds it by what it computes, and the names and lines in
+    it may be those of another source. JAX does not write a file of this cache at once, so what
+    an interrupted run has left is thrown away, and so is what processes wrote that were killed.
+    """
+    from jax.experimental.compilation_cache import compilation_cache
+
+    folder = book.BUILD / "xla" / request.module.__name__
+    complete = folder / "complete"
+    if not complete.exists() or hasattr(request.module, "Process"):
+        shutil.rmtree(folder, ignore_errors=True)
+    complete.unlink(missing_ok=True)
+    cached = {
+        "jax_compilation_cache_dir": str(folder),
+        "jax_persistent_cache_min_compile_time_secs": 0.05,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: getattr(jax.config, name) for name in cached}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in cached.items():
+            jax.config.update(name, value)
+            patch.setenv(name.upper(), str(value))
+        compilation_cache.reset_cache()
+        yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    folder.mkdir(parents=True, exist_ok=True)
+    complete.touch()

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+LIMIT_S = 600
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = [
     "--no-sandbox",
@@ -23,32 +24,36 @@ On Debian or Ubuntu, as root: apt-get install chromium fonts-noto-cjk
 Elsewhere: .venv/bin/playwright install --with-deps chromium, and a font for Chinese."""
 
 
+def run(*command: str) -> str:
+    """Run a command; return what it said last if it failed or did not end, else nothing."""
+    try:
+        result = subprocess.run(
+            command,
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf8",
+            timeout=LIMIT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return f"{command[0]} did not end within {LIMIT_S} s"
+    return result.stdout[-500:] if result.returncode else ""
+
+
 def apt_get(*packages: str) -> str:
     """Install Debian's packages where that is ours to do; return why not, or nothing."""
     if not shutil.which("apt-get"):
         return "apt-get is not on PATH"
     if os.geteuid() != 0:
         return "apt-get needs root"
-    for command in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
-        result = subprocess.run(
-            ["apt-get", "--quiet", *command],
-            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf8",
-        )
-    return "" if result.returncode == 0 else result.stdout[-500:]
+    run("apt-get", "--quiet", "update")
+    return run("apt-get", "--quiet", "install", "--yes", "--no-install-recommends", *packages)
 
 
 def playwright_install() -> str:
     """Let Playwright fetch its own Chromium; return why not, or nothing."""
-    result = subprocess.run(
-        [sys.executable, "-m", "playwright", "install", "chromium"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf8",
-    )
-    return "" if result.returncode == 0 else result.stdout[-500:]
+    return run(sys.executable, "-m", "playwright", "install", "chromium")
 
 
 def on_path() -> str | None:
@@ -80,4 +85,5 @@ def chinese_font() -> None:
 
 def has_chinese_font() -> bool:
     lister = shutil.which("fc-list")
-    return bool(lister and subprocess.run([lister, ":lang=zh"], capture_output=True).stdout)
+    command = [lister, ":lang=zh"]
+    return bool(lister and subprocess.run(command, capture_output=True, timeout=LIMIT_S).stdout)

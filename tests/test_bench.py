@@ -6,7 +6,6 @@ import platform
 import re
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -19,10 +18,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "bench"))  # scripts, not a package
 
-from tools import build  # noqa: E402
 import environments  # noqa: E402
 import measure  # noqa: E402
 import run  # noqa: E402
+from processes import Process  # noqa: E402
 
 # A contender whose every run moves its own clock on by so many seconds.
 FAKE = """
@@ -200,8 +199,9 @@ print((faults() - before) / 10)
 def test_workers_keep_the_memory_they_have_freed() -> None:
     """As Linux counts: 24 MiB met anew would be 6144 faults, or 12 with huge pages."""
     command = [sys.executable, "-c", FAULTS]
-    done = subprocess.run(command, env=measure.environ(), capture_output=True, check=True)
-    assert float(done.stdout) < 10
+    status, out, err = Process(*command, env=measure.environ()).end()
+    assert status == 0, err
+    assert float(out) < 10
 
 
 @pytest.mark.parametrize(("alpha", "closed"), [(1, 0.75), (2, 1.0), (1.5, 0.9)])
@@ -280,35 +280,18 @@ def test_without_python_3_11_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch)
         environments.peer_python()
 
 
-def test_stopped_it_writes_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+def test_stopped_it_writes_nothing_and_leaves_nothing() -> None:
     before = run.RESULTS.read_bytes()
-    process = subprocess.Popen(
-        [sys.executable, ROOT / "bench" / "run.py", "--only", "memory"],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
+    process = Process(
+        sys.executable,
+        *(ROOT / "bench" / "run.py", "--only", "memory"),
         env=measure.environ(PYTHONPATH=str(ROOT / "examples")),
     )
-    with process:
-        assert "memory" in process.stderr.readline()  # its workers start now
-        time.sleep(0.5)
-        process.send_signal(signal.SIGINT)
-        assert "stopped" in process.stderr.read()
-    assert process.returncode == 130 and run.RESULTS.read_bytes() == before
-
-
-def test_a_new_measurement_is_read_by_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(build, "ROOT", tmp_path)
-    (tmp_path / "requirements.lock").touch()
-    folders = [build.cache_folder()]
-    (tmp_path / "bench").mkdir()
-    for text in ("{}", "{ }"):
-        (tmp_path / "bench" / "results.json").write_text(text)
-        folders.append(build.cache_folder())
-    assert len(set(folders)) == 3
+    process.wait_for("memory", "err")  # its workers start now
+    time.sleep(0.5)
+    process.send(signal.SIGINT)
+    status, _, err = process.end()
+    assert (status, run.RESULTS.read_bytes()) == (130, before) and "stopped" in err
 
 
 def test_doctests_of_the_harness() -> None:

@@ -7,15 +7,15 @@ import re
 import shutil
 import signal
 import socket
-import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
+
+from processes import Process, alive, wait_until
 
 ROOT = Path(__file__).parents[1]
 
@@ -30,12 +30,17 @@ page
 {{ref}}`page-next`
 """
 
-PAGE = """\
+HEAD = """\
 ---
 file_format: mystnb
 kernelspec:
   name: python3
 ---
+"""
+
+PAGE = (
+    HEAD
+    + """\
 (page)=
 # {title}
 
@@ -56,6 +61,7 @@ tiny.value
 1 / 0
 ```
 """
+)
 
 # A page that says when it runs and does not end the first time: for stopping it in the middle.
 SLOW = """
@@ -97,6 +103,7 @@ class Book:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.html = root / "build" / "html"
+        self.out = root / "out" / "html"
         self.mark = root / "mark"
 
     def write(self) -> None:
@@ -104,7 +111,7 @@ class Book:
         shutil.copytree(ROOT / "docs", self.root / "docs", ignore=machinery)
         shutil.copytree(ROOT / "examples", self.root / "examples", ignore=machinery)
         shutil.copy(ROOT / "requirements.lock", self.root)
-        (self.root / "examples" / "seejax" / "tiny.py").write_text("value = 41 + 1\n")
+        self.module("tiny", "value = 41 + 1\n")
         for language, book, title, prose in (
             ("zh", "小书", "追踪", "第一版。"),
             ("en", "Small book", "Tracing", "First edition."),
@@ -120,36 +127,49 @@ class Book:
     def page(self, language: str, name: str = "page") -> Path:
         return self.root / "docs" / language / f"{name}.md"
 
+    def module(self, name: str, text: str) -> None:
+        (self.root / "examples" / "seejax" / f"{name}.py").write_text(text)
+
+    def add(self, name: str, *cells: str) -> None:
+        """One more page, of these cells."""
+        text = HEAD + f"({name})=\n# {name}\n\n"
+        text += "\n\n".join(f"```{{code-cell}}\n{cell}\n```" for cell in cells) + "\n"
+        for language in ("zh", "en"):
+            self.page(language, name).write_text(text, "utf8")
+        self.edit("page\n", f"page\n{name}\n", name="index")
+
     def edit(self, old: str, new: str, *languages: str, name: str = "page") -> None:
         for language in languages or ("zh", "en"):
             text = self.page(language, name).read_text("utf8")
             assert old in text
             self.page(language, name).write_text(text.replace(old, new), "utf8")
 
-    def start(self, *before: str, serve: int = 0, **variables: str) -> subprocess.Popen:
+    def start(self, *how: object, before: Sequence = (), **variables: str) -> Process:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("READTHEDOCS")}
         places = ("guard", "docs", "examples")
         path = os.pathsep.join(str(self.root / place) for place in places)
-        return subprocess.Popen(
-            [*before, sys.executable, "-m", "tools.build"]
-            + (["--serve", "--port", str(serve)] if serve else []),
+        return Process(
+            *(*before, sys.executable, *(how or ("-m", "tools.build"))),
             env={**clean, "PYTHONPATH": path, "SLOW_MARK": str(self.mark), **variables},
             cwd=self.root,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf8",
-            start_new_session=True,
+            merge=True,
         )
 
-    def build(self, *before: str, fails: bool = False, **variables: str) -> str:
-        process = self.start(*before, **variables)
-        try:
-            output, _ = process.communicate(timeout=90)
-        finally:
-            stop(process)
-        assert bool(process.returncode) == fails, output
+    def build(self, *how: object, fails: bool = False, **options) -> str:
+        status, output, _ = self.start(*how, **options).end()
+        assert bool(status) == fails, output
         assert "Traceback (most recent call last)" not in output
         return output
+
+    def execute(self) -> int:
+        """What a build does before Sphinx; return how many cells it has executed."""
+        code = "from tools.execute import execute; execute(['zh', 'en'])"
+        return executed(self.build("-c", code))
+
+    def build_en(self) -> str:
+        """English alone: for what is not about languages, and quicker."""
+        out = str(self.out.parent)
+        return self.build(READTHEDOCS_LANGUAGE="en", READTHEDOCS_OUTPUT=out)
 
     def shown(self, language: str, name: str = "page") -> str:
         return (self.html / language / f"{name}.html").read_text("utf8")
@@ -163,24 +183,6 @@ class Book:
         for path in sorted(p for p in self.html.rglob("*") if p.is_file()):
             digest.update(str(path.relative_to(self.html)).encode() + path.read_bytes())
         return digest.hexdigest()
-
-
-def stop(process: subprocess.Popen) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"not within {seconds} s"
-        time.sleep(0.02)
-
-
-def alive(pid: int) -> bool:
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True).stdout
-    return bool(state) and not state.startswith(b"Z")
 
 
 def outputs(path: Path) -> list[str]:
@@ -221,21 +223,84 @@ def test_only_what_changed_is_executed(book: Book) -> None:
     book.edit("第一版。", "第二版。", "zh")
     assert executed(book.build()) == 0
     assert "第二版。" in book.shown("zh") and "First edition." in book.shown("en")
-    (book.root / "examples" / "seejax" / "tiny.py").write_text("value = 40 + 3\n")
+    book.module("tiny", "value = 40 + 3\n")
     assert executed(book.build()) == 2
     assert all("43" in book.outputs(language)[0] for language in ("zh", "en"))
+
+
+def test_a_page_is_executed_again_only_for_what_it_imports_or_reads(book: Book) -> None:
+    """Each page has its own number of cells, so that the count says which were executed."""
+    results = book.root / "bench" / "results.json"
+    results.parent.mkdir()
+    results.write_text("1")
+    book.module("inner", "value = 1\n")
+    outer = "from seejax import inner\n\n\ndef value():\n    return inner.value\n"
+    book.module("outer", outer)
+    book.add("reader", f"open('{results.parent}' + '/results.json').read()", *"123")  # 4 cells
+    book.add("importer", "from seejax import outer\nouter.value()", *"1234567")  # 8 cells
+    assert book.execute() == 4 + 8, "what had been executed before is not executed again"
+
+    book.module("inner", "value = 2\n")  # an indirect import
+    assert book.execute() == 8
+    book.module("outer", outer.replace("from seejax import", "from . import"))
+    book.module("inner", "value = 3\n")
+    results.write_text("2")
+    assert book.execute() == 4 + 8
+    book.module("tiny", "value = 41 + 1  # one page shows this\n")
+    output = book.build_en()
+    assert executed(output) == 2
+    assert outputs(book.out / "reader.html")[0] == "'2'"
+    assert outputs(book.out / "importer.html")[0] == "3"
+
+    results.write_text("1")  # back, as after git switch
+    book.module("tiny", "value = 41 + 1\n")
+    book.module("inner", "value = 1\n")
+    book.module("outer", outer)
+    assert executed(book.build_en()) == 0
+    assert outputs(book.out / "reader.html")[0] == "'1'", "what is shown is of that state, too"
+    assert outputs(book.out / "importer.html")[0] == "1"
+
+
+def test_changed_style_and_script_execute_nothing_and_are_on_every_page(book: Book) -> None:
+    book.add("importer", "from seejax import see\nsee.calls(lambda x: x)")
+    assert executed(book.build_en()) == 1
+    shown = (book.out / "importer.html").read_text("utf8")
+    assert 'class="see' in shown and "data-seejax" not in shown
+    link = re.search(r"see\.css\?v=\w+", shown)[0]
+    for name in ("see.css", "see.js"):
+        (file,) = (book.root / "examples").rglob(name)
+        file.write_text(file.read_text("utf8") + "\n/* new */\n", "utf8")
+    assert executed(book.build_en()) == 0
+    shown = (book.out / "importer.html").read_text("utf8")
+    assert "data-seejax" not in shown, "the copy that the cell has shown is not on the page"
+    assert link not in shown and "see.css?v=" in shown, "no reader keeps the old one"
+    assert "/* new */" in (book.out / "_static" / "see.css").read_text("utf8")
 
 
 def test_changed_machinery_is_seen_on_every_page_and_executes_nothing(book: Book) -> None:
     assert executed(book.build()) == 0  # a copy is at another place, and so rendered anew once
     extension = book.root / "docs" / "_ext" / "languages.py"
-    extension.write_text(extension.read_text("utf8").replace('"English"', '"Anglais"'), "utf8")
-    assert executed(book.build()) == 0
+    extension.write_text(extension.read_text("utf8") + "\nprint('so it is read')\n", "utf8")
+    words = book.root / "docs" / "tools" / "book.py"
+    words.write_text(words.read_text("utf8").replace('"English"', '"Anglais"'), "utf8")
+    output = book.build()
+    assert executed(output) == 0 and "zh │ so it is read" in output
     assert "Anglais" in book.shown("zh") and "Anglais" in book.shown("zh", "index")
-    for name, new in (("see.css", "/* new */"), ("figures.mplstyle", "# new")):
-        style = book.root / "examples" / "seejax" / "see" / name
-        style.write_text(style.read_text("utf8") + new)
-        assert executed(book.build()) == 2, "pictures carry their style: it is part of the package"
+
+
+def test_pages_that_measure_run_last_and_alone(book: Book) -> None:
+    log = book.root / "log"
+    for name, clock in (("a", "sleep"), ("b", "perf_counter"), ("c", "sleep"), ("d", "monotonic")):
+        begin, end = (
+            f"print('{what} {name}', file=open('{log}', 'a'))" for what in ("begin", "end")
+        )
+        more = [] if clock == "sleep" else ["1"] * 9  # by their length these would begin first
+        book.add(name, f"from time import {clock}, sleep\n{begin}\nsleep(0.2)", *more, end)
+    assert book.execute() == 2 * 2 + 2 * 11
+    lines = log.read_text().splitlines()
+    assert sorted(lines[:4]) == ["begin a", "begin c", "end a", "end c"]
+    measured = [lines[4:6], lines[6:]]
+    assert sorted(measured) == [["begin b", "end b"], ["begin d", "end d"]]
 
 
 def test_failing_cells_are_named_by_page_line_and_error(book: Book) -> None:
@@ -243,7 +308,7 @@ def test_failing_cells_are_named_by_page_line_and_error(book: Book) -> None:
     (book.root / "examples" / "seejax" / "tiny.py").unlink()
     failing = "\n```{code-cell}\n:tags: [hide-cell]\n\nx = 1\nassert x == 2, 'no'\n```\n"
     silent = "\n```{code-cell}\n:tags: [raises-exception]\n\ny = 1\n```\n"
-    head = PAGE.split("(page)=")[0].format() + "(more)=\n# More\n"
+    head = HEAD + "(more)=\n# More\n"
     for name, cell in (("failing", failing), ("silent", silent)):
         for language in ("zh", "en"):
             book.page(language, name).write_text(head + cell)
@@ -272,34 +337,31 @@ def test_every_warning_of_sphinx_ends_the_build(book: Book) -> None:
     assert "Sphinx failed: " in book.build(fails=True), "and it fails again until it is mended"
 
 
-def flip_a_byte(cache: Path) -> None:
-    (notebook,) = cache.rglob("*.ipynb")
+def flip_a_byte(notebook: Path) -> None:
     data = notebook.read_bytes()
     assert data.count(b'"42"') == 1  # the output; the name of a cell may hold these digits, too
     notebook.write_bytes(data.replace(b'"42"', b'"47"'))
 
 
-def truncate_the_records(cache: Path) -> None:
-    (records,) = cache.rglob("*.db")
-    records.write_bytes(records.read_bytes()[:5000])
+def truncate(notebook: Path) -> None:
+    notebook.write_bytes(notebook.read_bytes()[:500])
 
 
-def lose_the_notebook(cache: Path) -> None:
-    (notebook,) = cache.rglob("*.ipynb")
-    shutil.rmtree(notebook.parent)
+def lose_the_digest(notebook: Path) -> None:
+    notebook.write_text(notebook.read_text("utf8").replace('"seejax": {', '"other": {'), "utf8")
 
 
-@pytest.mark.parametrize("corrupt", [flip_a_byte, truncate_the_records, lose_the_notebook])
+@pytest.mark.parametrize("corrupt", [flip_a_byte, truncate, lose_the_digest])
 def test_a_corrupted_cache_is_rebuilt_and_never_shown(
     book: Book, corrupt: Callable[[Path], None]
 ) -> None:
-    corrupt(book.root / "build" / "cache")
-    out = {"READTHEDOCS_LANGUAGE": "en", "READTHEDOCS_OUTPUT": str(book.root / "out")}
-    output = book.build(**out)  # one language: it is about the cache, and quicker
-    assert executed(output) == 2 and "cache dropped" in output
-    shown = outputs(book.root / "out" / "html" / "page.html")
+    (notebook,) = (book.root / "build" / "cache").glob("*.ipynb")
+    corrupt(notebook)
+    output = book.build_en()
+    assert executed(output) == 2 and f"{notebook.name} dropped" in output
+    shown = outputs(book.out / "page.html")
     assert shown[0] == "42" and "ZeroDivisionError" in shown[1]
-    assert executed(book.build(**out)) == 0
+    assert executed(book.build_en()) == 0
 
 
 def during_execution(book: Book) -> bool:
@@ -325,6 +387,7 @@ def during_writing(book: Book) -> bool:
         (during_execution, signal.SIGKILL),
         (during_execution, signal.SIGINT),
         (during_execution, signal.SIGTERM),
+        (during_writing, signal.SIGTERM),
         (during_reading, signal.SIGKILL),
         (during_writing, signal.SIGKILL),
         (during_writing, signal.SIGINT),
@@ -341,21 +404,20 @@ def test_a_stopped_build_harms_nothing(
     else:
         book.mark.touch()
     before = book.site()
-    process = book.start()
-    try:
-        wait_until(lambda: when(book) or process.poll() is not None)
-        assert process.poll() is None, process.stdout.read()
-        os.killpg(process.pid, how)
-        output, _ = process.communicate(timeout=20)
-    finally:
-        stop(process)
-    assert process.returncode, "a stopped build is not a good one"
+    # As under nohup and behind `&` in a script: there SIGTERM alone ends a build.
+    ignoring = ["sh", "-c", 'trap "" INT; exec "$0" "$@"'] if how == signal.SIGTERM else []
+    process = book.start(before=ignoring)
+    wait_until(lambda: when(book) or process.popen.poll() is not None)
+    assert process.popen.poll() is None, process.out.text
+    process.send(how, group=how != signal.SIGTERM)  # a terminal's signal is for all of them
+    status, output, _ = process.end()
+    assert status, "a stopped build is not a good one"
     assert "Traceback (most recent call last)" not in output
     if how != signal.SIGKILL:
         assert "stopped; the next build goes on from here" in output
     if when is during_execution:
         kernel = int(book.mark.read_text())
-        wait_until(lambda: not alive(kernel), seconds=10)
+        wait_until(lambda: not alive(kernel))
     assert book.site() == before, "the last good site stays"
     output = book.build()
     assert executed(output) == (3 if when is during_execution else 0)
@@ -365,12 +427,8 @@ def test_a_stopped_build_harms_nothing(
 def test_two_builds_at_once_do_not_meet(book: Book) -> None:
     book.edit("tiny.value", "tiny.value + 1")
     running = [book.start(), book.start()]
-    try:
-        outputs = [process.communicate(timeout=90)[0] for process in running]
-    finally:
-        for process in running:
-            stop(process)
-    assert [process.returncode for process in running] == [0, 0], outputs
+    statuses, outputs, _ = zip(*[process.end() for process in running], strict=True)
+    assert statuses == (0, 0), outputs
     assert sorted(map(executed, outputs)) == [0, 2]
     assert sum("another build is at work here" in output for output in outputs) == 1
     assert book.outputs("zh")[0] == book.outputs("en")[0] == "43"
@@ -423,14 +481,13 @@ def test_a_build_needs_no_network(book: Book) -> None:
     shutil.rmtree(book.root / "build")
     reach = "import socket; socket.create_connection(('192.0.2.1', 9), 1)"
     guarded = {**os.environ, "PYTHONPATH": str(book.root / "guard")}
-    probe = subprocess.run([sys.executable, "-c", reach], env=guarded, capture_output=True)
-    assert b"the network was asked for" in probe.stderr, "the guard guards"
+    _, _, err = Process(sys.executable, "-c", reach, env=guarded).end()
+    assert "the network was asked for" in err, "the guard guards"
     without = ["unshare", "--net", "--map-root-user", sys.executable, "-c", LOOPBACK_UP]
     permitted = (
-        shutil.which("unshare")
-        and not subprocess.run([*without, sys.executable, "-c", ""], capture_output=True).returncode
+        shutil.which("unshare") and Process(*without, sys.executable, "-c", "").end()[0] == 0
     )
-    assert executed(book.build(*(without if permitted else []))) == 2
+    assert executed(book.build(before=without if permitted else [])) == 2
 
 
 def test_the_served_site_follows_an_edit_and_outlives_a_fault(book: Book) -> None:
@@ -445,20 +502,17 @@ def test_the_served_site_follows_an_edit_and_outlives_a_fault(book: Book) -> Non
                 return page.read().decode("utf8")
         return ""
 
-    process = book.start(serve=port)
-    try:
-        wait_until(lambda: "第一版。" in read())
-        book.edit("(page-next)=\n", "", "zh")  # a fault: it is told, and the last good site stays
-        finished = book.root / "build" / "sphinx" / "zh" / "finished"
-        wait_until(lambda: book.page("zh").touch() or not finished.exists())  # until it is seen
-        wait_until(lambda: "第一版。" in read())  # it answers between builds
-        assert process.poll() is None
-        book.edit("## 追踪 2", "(page-next)=\n## 追踪 2", "zh")
-        book.edit("第一版。", "第二版。", "zh")
-        wait_until(lambda: "第二版。" in read())
-        os.killpg(process.pid, signal.SIGINT)
-        output, _ = process.communicate(timeout=20)
-    finally:
-        stop(process)
+    process = book.start("-m", "tools.build", "--serve", "--port", port)
+    wait_until(lambda: "第一版。" in read())
+    book.edit("(page-next)=\n", "", "zh")  # a fault: it is told, and the last good site stays
+    finished = book.root / "build" / "sphinx" / "zh" / "finished"
+    wait_until(lambda: book.page("zh").touch() or not finished.exists())  # until it is seen
+    wait_until(lambda: "第一版。" in read())  # it answers between builds
+    assert process.popen.poll() is None
+    book.edit("## 追踪 2", "(page-next)=\n## 追踪 2", "zh")
+    book.edit("第一版。", "第二版。", "zh")
+    wait_until(lambda: "第二版。" in read())
+    process.send(signal.SIGINT, group=True)
+    _, output, _ = process.end()
     assert "Sphinx failed: zh" in output
     assert "Traceback (most recent call last)" not in output

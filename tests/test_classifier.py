@@ -8,6 +8,8 @@ from scipy.signal import correlate2d
 
 from seejax.classifier import MODELS, NNXMLP, classifier, unit_interval
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 MLPS = ("linen", "setup", "nnx")
 SHAPES = {"8x8": (8, 8, 1), "28x28": (28, 28, 1)}
 

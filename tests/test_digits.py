@@ -1,15 +1,10 @@
 """The data sets: what is in them, and what happens when preparing them goes wrong."""
 
-import functools
 import gzip
 import hashlib
-import http.server
 import shutil
-import subprocess
+import signal
 import sys
-import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -17,12 +12,8 @@ import pytest
 import tensorflow_datasets as tfds
 from sklearn.datasets import load_digits
 
+from processes import Process
 from seejax import digits
-
-
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("tfds")
 
 
 def digest(*splits: digits.Split) -> str:
@@ -38,9 +29,8 @@ print(hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest())
 """
 
 
-def start(code: str, *args: object) -> subprocess.Popen:
-    command = [sys.executable, "-W", "error", "-c", code, *map(str, args)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def start(code: str, *args: object) -> Process:
+    return Process(sys.executable, "-W", "error", "-c", code, *args)
 
 
 def test_digits_are_those_of_scikit_learn_each_once(data_dir):
@@ -79,9 +69,9 @@ def test_features_are_declared_as_tfds_declares_them(data_dir):
 
 def test_four_processes_prepare_at_the_same_time(data_dir, tmp_path):
     running = [start(LOAD, tmp_path) for _ in range(4)]
-    outcomes = [(*process.communicate(), process.returncode) for process in running]
+    outcomes = [process.end() for process in running]
     expected = digest(*(digits.load("digits", split, data_dir) for split in digits.SPLITS))
-    assert outcomes == [(expected + "\n", "", 0)] * 4
+    assert outcomes == [(0, expected + "\n", "")] * 4
     assert [path.name for path in (tmp_path / "digits").iterdir()] == ["1.0.0"]
 
 
@@ -102,14 +92,12 @@ digits.load("digits", "train", sys.argv[1])
 """,
         tmp_path,
     )
-    killed.communicate()
-    assert killed.returncode == -9
+    assert killed.end()[0] == -signal.SIGKILL
     left = [path.name for path in (tmp_path / "digits").iterdir()]
     assert len(left) == 1 and left[0].startswith("incomplete.")
-    again = start(LOAD, tmp_path)
-    out, err = again.communicate()
+    outcome = start(LOAD, tmp_path).end()
     expected = digest(*(digits.load("digits", split, data_dir) for split in digits.SPLITS))
-    assert (out, err) == (expected + "\n", "")
+    assert outcome == (0, expected + "\n", "")
 
 
 def test_damaged_files_are_told_with_their_folder(data_dir, tmp_path):
@@ -136,12 +124,8 @@ def test_unknown_names_list_the_known(arguments):
 # --- MNIST: the code path of TFDS' own builder, served by this very process
 
 
-class Silent(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_) -> None: ...
-
-
 @pytest.fixture
-def mnist_server(tmp_path, monkeypatch) -> Iterator[dict[str, np.ndarray]]:
+def mnist_server(tmp_path, monkeypatch, serve) -> dict[str, np.ndarray]:
     """Small files in MNIST's own format at a URL of this machine; gives what is in them."""
     rng = np.random.default_rng(0)
     content, folder = {}, tmp_path / "served"
@@ -154,13 +138,8 @@ def mnist_server(tmp_path, monkeypatch) -> Iterator[dict[str, np.ndarray]]:
             header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
             (folder / f"{prefix}-{kind}.gz").write_bytes(gzip.compress(header + array.tobytes()))
             content[f"{prefix}-{kind}"] = array
-    handler = functools.partial(Silent, directory=folder)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/"
-        monkeypatch.setattr(digits.MNIST, "URL", url)
-        yield content
-        server.shutdown()
+    monkeypatch.setattr(digits.MNIST, "URL", f"{serve(folder)}/")
+    return content
 
 
 def by_bytes(images: np.ndarray, labels: np.ndarray) -> list:

@@ -16,6 +16,8 @@ from jax.test_util import check_grads
 
 from seejax.entmax import entmax, entmax_loss, sparsemax
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 ALPHAS = (1.0, 1.0000001, 1.001, 1.1, 1.25, 1.333, 1.5, 1.75, 1.9, 2.0)
 STEEP = (2.25, 3.0, 5.0, 10.0)
 

@@ -1,15 +1,10 @@
 """Parallel training: one device against many, `pmean` by hand, and processes that do not come."""
 
-import contextlib
 import os
 import re
 import signal
 import socket
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -18,18 +13,14 @@ import optax
 import pytest
 from jax.sharding import PartitionSpec as P
 
+from processes import Process
 from seejax import digits, parallel, training
 from seejax.classifier import classifier
 from seejax.training import Config, RunError, main, train
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 CONFIG = Config(epochs=3)
-
-
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("tfds")
-    digits.load("digits", "train", folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -196,38 +187,29 @@ def free_port() -> int:
 CLUSTERS = ("JAX_", "SLURM_", "KUBERNETES_", "OMPI_", "PMIX_", "TPU_")
 
 
-@contextlib.contextmanager
-def processes(*commands: list, devices: int = 4, env: dict | None = None) -> Iterator[list]:
-    """Python processes on one machine, each with its own devices, none left behind."""
+def start(*commands: list, devices: int = 4, env: dict | None = None) -> list[Process]:
+    """Python processes on one machine, each with its own devices."""
     kept = {k: v for k, v in os.environ.items() if not k.upper().startswith(CLUSTERS)}
     kept = {k: v for k, v in kept.items() if "_proxy" not in k.lower()}  # JAX warns of them
     kept |= {"JAX_PLATFORMS": "cpu"}
     kept |= {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-u", "-W", "error", *map(str, command)],
+    return [
+        Process(
+            *(sys.executable, "-u", "-W", "error", *command),
             env=kept | {k: v.format(i=i) for k, v in (env or {}).items()},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
         )
         for i, command in enumerate(commands)
     ]
-    try:
-        yield started
-    finally:
-        for process in started:
-            process.kill()
-            process.communicate()
 
 
-def outcome(process: subprocess.Popen, timeout_s: float = 60) -> tuple[int, list[str], list[str]]:
+def outcome(process: Process) -> tuple[int, list[str], list[str]]:
     """Exit status, and the lines of stdout and stderr without what Gloo says of its connections."""
+    status, *written = process.end()
     out, err = (
         [line for line in text.splitlines() if line and not re.search(r"\[Gloo\]|peer ranks", line)]
-        for text in process.communicate(timeout=timeout_s)
+        for text in written
     )
-    return process.returncode, out, err
+    return status, out, err
 
 
 def distributed(port: int, i: int, *arguments: object) -> list:
@@ -249,8 +231,7 @@ def test_one_device_eight_devices_and_two_processes_of_four_agree(data_dir, tmp_
     for more in (["--epochs", 2], ["--epochs", 3, "--resume"]):
         port = free_port()
         commands = [distributed(port, i, *arguments, *more) for i in range(2)]
-        with processes(*commands) as started:
-            outcomes = [outcome(process, 120) for process in started]
+        outcomes = [outcome(process) for process in start(*commands)]
         (status, said, err), (status_of_second, echo, err_of_second) = outcomes
         assert (status, status_of_second) == (0, 0), (err, err_of_second)
         assert not re.search("warning|error|exception", f"{err} {err_of_second}", re.IGNORECASE)
@@ -276,8 +257,7 @@ def test_a_missing_peer_is_an_error_and_not_a_hang(tmp_path):
     commands = [distributed(port, i, *workdir) for i, port in enumerate(ports)]
     commands.append(["-m", "seejax.training", "--distributed", "--workdir", tmp_path / "run"])
     commands.append(distributed(ports[0], 2, *workdir))
-    with processes(*commands) as started:
-        first, second, nowhere, wrong = map(outcome, started)
+    first, second, nowhere, wrong = map(outcome, start(*commands))
     for i, (status, out, err) in enumerate([first, second]):
         assert (status, out, len(err)) == (1, [], 1)
         expected = f"waited 3 s for 2 processes at localhost:{ports[i]}, and not all of them came"
@@ -310,14 +290,11 @@ for step in range(10**9):
 def test_when_one_is_killed_the_other_ends_and_says_so(victim):
     port = free_port()
     commands = [["-c", MEMBER + FOREVER, f"localhost:{port}", 2, i] for i in range(2)]
-    with processes(*commands) as started:
-        for process in started:
-            while "running" not in (line := process.stderr.readline()):
-                assert line, process.communicate()
-        started[victim].kill()
-        start = time.monotonic()
-        status, _, err = outcome(started[1 - victim])
-        assert time.monotonic() - start < 30
+    running = start(*commands)
+    for process in running:
+        process.wait_for("running", "err")
+    running[victim].kill()
+    status, _, err = outcome(running[1 - victim])
     said = f"process {1 - victim}: process {victim} has died, and without it no other can go on."
     if victim == 1:
         assert status == 1 and err[-1].startswith(said)
@@ -347,8 +324,8 @@ def test_slurm_is_detected_and_a_disagreement_is_found():
         "SLURM_LOCALID": "{i}",
         "JAX_COORDINATOR_PORT": str(free_port()),  # otherwise made from the job's number
     }
-    with processes(["-c", MEMBER + DISAGREE], ["-c", MEMBER + DISAGREE], env=slurm) as started:
-        outcomes = [outcome(process) for process in started]
+    command = ["-c", MEMBER + DISAGREE]
+    outcomes = [outcome(process) for process in start(command, command, env=slurm)]
     for i, (status, _, err) in enumerate(outcomes):
         assert status == 0
         disagreement, seed, share = err

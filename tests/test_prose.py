@@ -131,7 +131,9 @@ def test_english_is_spelled_and_chinese_is_not_taken_for_it(tmp_path: Path) -> N
     (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
     typos = Path(sys.executable).with_name("typos")
     command = [typos, "--format", "brief"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, encoding="utf8")
+    result = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, encoding="utf8", timeout=300
+    )
     assert result.returncode == 2
     (error,) = result.stdout.splitlines()
     assert "docs/en/page.md:1:5" in error and misspelled in error
@@ -143,7 +145,8 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
         r"/(?:root|work|Users|home/\w+)/"
         r"|https?://[^\s\"'<>]*(?:pypi|pythonhosted|/simple\b|registry|nexus|artifactory|mirror)"
     )
-    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    command = ["git", "ls-files", "-z"]
+    tracked = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=300)
     found = []
     for name in tracked.stdout.decode().rstrip("\0").split("\0"):
         try:

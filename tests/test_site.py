@@ -1,15 +1,12 @@
 """The built site as its readers have it: in a real Chromium, both languages, wide and narrow."""
 
 import functools
-import http.server
 import itertools
 import os
 import re
 import stat
-import subprocess
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -18,15 +15,17 @@ from bs4 import BeautifulSoup, Tag
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 import chromium
+from processes import Process
+from tools import book
 
-ROOT = Path(__file__).parents[1]
-SITE = ROOT / "build" / "html"
-LANGUAGES = {"zh": "zh-CN", "en": "en"}
+ROOT = book.ROOT
+SITE = book.BUILD / "html"
+LANGUAGES = {language: names["hreflang"] for language, names in book.LANGUAGES.items()}
 SOURCES = {
-    language: sorted(
-        path.relative_to(ROOT / "docs" / language).with_suffix("").as_posix()
-        for path in (ROOT / "docs" / language).rglob("*.md")
-    )
+    language: [
+        page.relative_to(book.DOCS / language).with_suffix("").as_posix()
+        for page in book.pages(language)
+    ]
     for language in LANGUAGES
 }
 PAGES = [f"{language}/{name}.html" for language in LANGUAGES for name in SOURCES[language]]
@@ -48,23 +47,14 @@ def site() -> Path:
     made_of = newest(ROOT / "docs", ROOT / "examples", ROOT / "requirements.lock")
     if not index.exists() or index.stat().st_mtime < made_of:
         command = [sys.executable, "-m", "tools.build"]
-        result = subprocess.run(command, cwd=ROOT / "docs", capture_output=True, encoding="utf8")
-        assert result.returncode == 0, result.stdout + result.stderr
+        status, out, _ = Process(*command, cwd=ROOT / "docs", merge=True).end(limit_s=1500)
+        assert status == 0, out
     return SITE
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture(scope="module")
-def server(site: Path) -> Iterator[str]:
-    handler = functools.partial(Quiet, directory=site)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
-        threading.Thread(target=httpd.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{httpd.server_port}"
-        httpd.shutdown()
+def server(site: Path, serve: Callable[[Path], str]) -> str:
+    return serve(site)
 
 
 class Reader:
@@ -282,13 +272,14 @@ def test_every_page_loads_fits_and_can_be_read(reader, width: str, scheme: str) 
     wrong = []
     for path in built():
         page = here.open(path)
-        page.wait_for_load_state("networkidle" if scheme == "light" else "load")
+        page.wait_for_load_state("load")
         if overflow := page.evaluate(OVERFLOW):
             wrong.append(f"{path} is wider than its window: {overflow}")
         wrong += [f"{path}: contrast {poor}" for poor in page.evaluate(CONTRAST)]
         wrong += [f"{path}: figure {poor}" for poor in page.evaluate(FIGURES)]
         if path in PAGES and not page.locator("a.language-switch").first.is_visible():
             wrong.append(f"{path}: no language switch to be seen")
+    page.wait_for_load_state("networkidle")  # what the pages asked for late
     assert not wrong, "\n".join(wrong)
 
 

@@ -3,14 +3,11 @@
 import hashlib
 import json
 import os
-import pty
 import random
 import shutil
 import signal
 import struct
-import subprocess
 import sys
-import termios
 import time
 from pathlib import Path
 
@@ -22,19 +19,15 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from wandb.proto import wandb_internal_pb2
 
+from processes import Process
 from seejax import digits, training
 from seejax.classifier import classifier
 from seejax.training import Config, RunError, main, train
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 CONFIG = Config(epochs=6)
 QUIET = {"say": lambda line: None}
-
-
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("tfds")
-    digits.load("digits", "train", folder)
-    return folder
 
 
 def parameter_bits(workdir: Path) -> str:
@@ -93,14 +86,12 @@ def assert_as_undisturbed(workdir: Path, undisturbed: Path) -> None:
     assert not list(workdir.glob("*.new"))
 
 
-def start(*arguments: object, code: str = "", **options) -> subprocess.Popen:
+def start(*arguments: object, code: str = "", **options) -> Process:
     """The command as a user runs it; with `code`, the same after that code."""
     how = ["-m", "seejax.training"]
     if code:
         how = ["-c", f"{code}\nimport sys\nfrom seejax import training\nsys.exit(training.main())"]
-    command = [sys.executable, "-W", "error", *how, *map(str, arguments)]
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
-    return subprocess.Popen(command, **options)
+    return Process(sys.executable, "-W", "error", *how, *arguments, **options)
 
 
 # --- the numbers
@@ -242,8 +233,8 @@ def test_each_epoch_has_an_order_of_its_own(undisturbed, data_dir):
 
 def test_the_command_says_each_epoch_and_where_everything_is(undisturbed, data_dir, tmp_path):
     arguments = ("--epochs", 6, "--data-dir", data_dir, "--workdir", tmp_path / "run")
-    out, err = (process := start(*arguments)).communicate()
-    assert (process.returncode, err) == (0, "")
+    status, out, err = start(*arguments).end()
+    assert (status, err) == (0, "")
     lines = out.splitlines()
     history = saved_history(undisturbed)
     for line, epoch in zip(lines[:-1], history, strict=True):
@@ -262,16 +253,12 @@ def test_killed_again_and_again_by_the_clock(undisturbed, data_dir, tmp_path):
     arguments = ["--epochs", 6, "--data-dir", data_dir, "--workdir", workdir]
     for epoch in sorted(rng.sample(range(1, 6), 2)):
         process = start(*arguments)
-        for line in process.stdout:
-            if line.startswith(f"epoch {epoch}/"):
-                time.sleep(rng.uniform(0, 0.15))
-                break
+        process.wait_for(f"epoch {epoch}/")
+        time.sleep(rng.uniform(0, 0.15))
         process.kill()
-        process.communicate()
         arguments = ["--workdir", workdir, "--data-dir", data_dir, "--resume"]
-    process = start(*arguments)
-    out, err = process.communicate()
-    assert (process.returncode, err) == (0, "") and out.startswith("resumed after epoch ")
+    status, out, err = start(*arguments).end()
+    assert (status, err) == (0, "") and out.startswith("resumed after epoch ")
     assert_as_undisturbed(workdir, undisturbed)
 
 
@@ -321,9 +308,8 @@ killing(EventsWriter, "write_event", lambda self, event: steps.append(event.step
 def test_killed_at_a_bad_moment(moment, undisturbed, data_dir, tmp_path):
     workdir = tmp_path / "run"
     arguments = ("--epochs", 6, "--data-dir", data_dir, "--workdir", workdir)
-    process = start(*arguments, code=DIE + MOMENTS[moment])
-    _, err = process.communicate()
-    assert (process.returncode, err) == (-signal.SIGKILL, "")
+    status, _, err = start(*arguments, code=DIE + MOMENTS[moment]).end()
+    assert (status, err) == (-signal.SIGKILL, "")
     left = sorted(path.name for path in (workdir / "checkpoints").glob("*"))
     resumable = True
     if "first" in moment:
@@ -351,28 +337,20 @@ def test_killed_while_resuming(undisturbed, data_dir, tmp_path):
 from tensorboardX.event_file_writer import EventsWriter
 killing(EventsWriter, "write_event", lambda self, event: event.step == 2, after=True)
 """
-    process = start("--workdir", workdir, "--resume", code=DIE + moment)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
+    status, _, _ = start("--workdir", workdir, "--resume", code=DIE + moment).end()
+    assert status == -signal.SIGKILL
     train(CONFIG, workdir, resume=True, data_dir=data_dir, **QUIET)
     assert_as_undisturbed(workdir, undisturbed)
 
 
 def test_interrupted_from_the_keyboard(undisturbed, data_dir, tmp_path):
     workdir = tmp_path / "run"
-    leader, terminal = pty.openpty()
-    termios.tcsetwinsize(terminal, (24, 80))
     arguments = ("--epochs", 400, "--data-dir", data_dir, "--workdir", workdir)
-    process = start(*arguments, stderr=terminal)
-    os.close(terminal)
-    for line in process.stdout:
-        if line.startswith("epoch   2/400"):
-            break
-    process.send_signal(signal.SIGINT)
-    process.communicate()
-    shown = os.read(leader, 100_000).decode()
-    os.close(leader)
-    assert process.returncode == 130
+    process = start(*arguments, terminal=True)
+    process.wait_for("epoch   2/400")
+    process.send(signal.SIGINT)
+    status, _, shown = process.end()
+    assert status == 130
     assert "/400 [" in shown and "Traceback" not in shown  # a progress bar, on a terminal
     assert f"go on with: python -m seejax.training --workdir {workdir} --resume" in shown
     saved = without_time(saved_history(workdir))
@@ -384,9 +362,8 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_does(undisturbed, d
     shutil.copytree(undisturbed, workdir)
     for file in (workdir / "checkpoints" / "6" / "state").rglob("d/*"):
         file.write_bytes(file.read_bytes()[:100])
-    process = start("--workdir", workdir, "--data-dir", data_dir, "--resume")
-    _, err = process.communicate()
-    assert process.returncode == 1
+    status, _, err = start("--workdir", workdir, "--data-dir", data_dir, "--resume").end()
+    assert status == 1
     assert f"checkpoint 6 of {workdir}/checkpoints cannot be read" in err
     shutil.rmtree(workdir / "checkpoints" / "6")
     train(CONFIG, workdir, resume=True, data_dir=data_dir, **QUIET)
@@ -501,11 +478,9 @@ def test_wandb_offline_is_told_everything_again_by_a_resumed_run(data_dir, tmp_p
     workdir = tmp_path / "run"
     environment = os.environ | {"WANDB_MODE": "offline", "HOME": str(tmp_path)}
     for arguments in (("--epochs", 2), ("--epochs", 3, "--resume")):
-        process = start(
-            *arguments, "--data-dir", data_dir, "--workdir", workdir, "--wandb", env=environment
-        )
-        out, err = process.communicate()
-        assert (process.returncode, err) == (0, "") and "wandb:" not in out
+        where = ("--data-dir", data_dir, "--workdir", workdir, "--wandb")
+        status, out, err = start(*arguments, *where, env=environment).end()
+        assert (status, err) == (0, "") and "wandb:" not in out
     folders = sorted(workdir.glob("wandb/offline-run-*"))
     assert len(folders) == 2
     records = wandb_records(folders[-1])
@@ -529,6 +504,5 @@ def test_wandb_that_is_missing_or_has_no_account(data_dir, tmp_path, monkeypatch
     assert not (tmp_path / "run").exists()
     environment = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")}
     arguments = ("--data-dir", data_dir, "--workdir", tmp_path / "run", "--wandb")
-    process = start(*arguments, env=environment | {"HOME": str(tmp_path)}, stdin=subprocess.DEVNULL)
-    _, err = process.communicate()
-    assert process.returncode == 1 and "WANDB_MODE=offline" in err and "Traceback" not in err
+    status, _, err = start(*arguments, env=environment | {"HOME": str(tmp_path)}).end()
+    assert status == 1 and "WANDB_MODE=offline" in err and "Traceback" not in err

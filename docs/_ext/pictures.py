@@ -1,9 +1,13 @@
 """Style and script of seejax.see once a page, though every picture carries its own copy."""
 
+import re
 import shutil
 from pathlib import Path
 
 from seejax import see
+
+# As a picture wrote them when its cell ran: after an edit the files of today are others.
+COPY = re.compile(r"<(style|script) data-seejax\b[^>]*>.*?</\1>", re.DOTALL)
 
 
 def copy_files(app) -> None:
@@ -14,9 +18,9 @@ def copy_files(app) -> None:
 
 
 def share_assets(app, pagename, templatename, context, doctree) -> None:
-    body = context.get("body", "")
-    if see.ASSETS in body:
-        context["body"] = body.replace(see.ASSETS, "")
+    body, copies = COPY.subn("", context.get("body", ""))
+    if copies:
+        context["body"] = body
         app.add_css_file("see.css")
         app.add_js_file("see.js", loading_method="defer")
 

@@ -15,6 +15,25 @@ LANGUAGES = {
 
 MYST_EXTENSIONS = ["dollarmath", "colon_fence", "deflist"]
 
+# What the pages see as the machine: the same in both languages, for every builder, in the tests.
+PAGE_ENV = {
+    "JAX_PLATFORMS": "cpu",
+    "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+    "JAX_PPRINT_USE_COLOR": "0",
+    "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    "PYTHONHASHSEED": "0",
+}
+DATA_ENV = {"TFDS_DATA_DIR": str(BUILD / "tensorflow_datasets")}  # where changes no output
+
+
+class BuildError(Exception):
+    """What the reader of the terminal has to know, in one message; no traceback of ours."""
+
+
+def say(who: str, what: str) -> None:
+    """One line of progress: which part of the build, and what it did."""
+    print(f"{who:>8} │ {what}", flush=True)
+
 
 def words(language: str) -> dict[str, str]:
     """What the site itself says, from docs/data/words.toml.

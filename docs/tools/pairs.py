@@ -13,7 +13,7 @@ import difflib
 import hashlib
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,7 +76,7 @@ class Page:
         self.env: dict = {}  # the page's link definitions, for the text inside directives too
         tokens = md.parse("\n".join(self.lines), self.env)
         head = tokens[0] if tokens and tokens[0].type == "front_matter" else None
-        self.body = head.map[1] if head else 0
+        self.body = head.map[1] if head and head.map else 0
         self.meta = (yaml.safe_load(head.content) if head else None) or {}
         prose = "\n".join(self.lines[self.body :]).strip()
         self.digest = f"{language}-{hashlib.sha256(prose.encode()).hexdigest()[:8]}"
@@ -86,7 +86,7 @@ class Page:
     def __str__(self) -> str:
         return f"docs/{self.language}/{self.name}"
 
-    def walk(self, tokens: list[Token], first: int) -> Iterator[Part]:
+    def walk(self, tokens: Iterable[Token], first: int) -> Iterator[Part]:
         """The parts of these tokens, in their order; `first` is the line their text begins at."""
         for token in tokens:
             line = first + (token.map or [0])[0]
@@ -104,7 +104,7 @@ class Page:
                 case "html_block" | "html_inline" if not token.content.startswith("<!--"):
                     yield Part("html", token.content.strip(), line)
                 case "inline":
-                    yield from self.walk(token.children, line)
+                    yield from self.walk(token.children or [], line)
                 case "softbreak" | "hardbreak":
                     first += 1
                 case "math_inline" | "math_inline_double":
@@ -131,7 +131,7 @@ class Page:
             AnyDirective, argument.strip(), token.content, validate_options=False
         )
         options = {k: v for k, v in sorted(read.options.items()) if k not in PROSE_OPTIONS}
-        value = [options]
+        value: list[object] = [options]
         if name in TARGET_ARGUMENT:
             value += read.arguments
         if name in VERBATIM:

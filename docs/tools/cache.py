@@ -1,0 +1,81 @@
+"""Executed notebooks, kept by their key: a file each, checked in every byte before it is shown."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import cast
+
+import nbformat
+from jupyter_cache import get_cache
+from jupyter_cache.base import CacheBundleIn
+
+from tools.book import BUILD, say
+from tools.keys import code_cells
+
+FOLDER = BUILD / "cache"
+STATES = 8  # of each page: going back to one of the last few executes nothing
+
+
+def read(text: str) -> nbformat.NotebookNode:
+    return cast(nbformat.NotebookNode, nbformat.reads(text, nbformat.NO_CONVERT))
+
+
+def content(notebook: nbformat.NotebookNode) -> str:
+    """A digest of a notebook's cells that survives writing it to disk and reading it back."""
+    cells = code_cells(read(nbformat.writes(notebook)))
+    code = [(c.source, c.metadata, c.outputs) for c in cells]
+    return hashlib.sha256(json.dumps(code, sort_keys=True).encode()).hexdigest()
+
+
+def newest(pattern: str) -> list[Path]:
+    return sorted(FOLDER.glob(pattern), key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def load(key: str) -> nbformat.NotebookNode | None:
+    """The outputs kept under a key; what is not what was written is thrown away, never shown."""
+    for path in newest(f"*.{key}.ipynb"):
+        try:
+            notebook = read(path.read_text("utf8"))
+            if notebook.metadata.seejax.content != content(notebook):
+                raise ValueError("it is not what was written")
+        except Exception as error:  # whatever is broken in there, the answer is the same
+            say("execute", f"{path.name} dropped ({type(error).__name__}: {error})")
+            path.unlink()
+            continue
+        path.touch()
+        return notebook
+    return None
+
+
+def save(page: str, key: str, notebook: nbformat.NotebookNode, seconds: float) -> None:
+    """Keep what was executed, and the newest few states of the page beside it."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    notebook.metadata["seejax"] = {"content": content(notebook), "seconds": round(seconds, 1)}
+    path = FOLDER / f"{page}.{key}.ipynb"
+    new = path.with_suffix(f".{os.getpid()}.new")
+    new.write_text(nbformat.writes(notebook), "utf8")
+    new.replace(path)
+    for old in newest(f"{page}.*.ipynb")[STATES:]:
+        old.unlink()
+
+
+def seconds(page: str) -> float | None:
+    """How long a page took when it was executed last, if that is known."""
+    for path in newest(f"{page}.*.ipynb"):
+        try:
+            return json.loads(path.read_text("utf8"))["metadata"]["seejax"]["seconds"]
+        except (ValueError, KeyError, TypeError):  # load will drop it, and say so
+            continue
+    return None
+
+
+def hand_over(notebooks: Iterable[nbformat.NotebookNode], folder: Path) -> None:
+    """Put the notebooks of one build where MyST-NB looks for them."""
+    shutil.rmtree(folder, ignore_errors=True)
+    cache = get_cache(folder)
+    for notebook in notebooks:
+        bundle = CacheBundleIn(notebook, "")
+        cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)

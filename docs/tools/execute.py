@@ -1,0 +1,186 @@
+"""Run the pages: each once for both languages, the longest first, those that measure time alone."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import nbformat
+from myst_nb.core.read import myst_nb_reader_plugin
+from nbclient import NotebookClient
+from nbclient.exceptions import CellTimeoutError
+
+from tools import cache
+from tools.book import ROOT, BuildError, pages, say
+from tools.keys import code_cells
+from tools.keys import key as key_of
+
+CELL_TIMEOUT_S = 300
+
+# A page whose cells say one of these measures time: it runs when no other page does.
+CLOCKS = re.compile(r"\b(perf_counter|process_time|monotonic|timeit|timeline)")
+
+
+class Run(NamedTuple):
+    """A page that has to be executed."""
+
+    page: Path
+    key: str
+    notebook: nbformat.NotebookNode
+
+    @property
+    def measures(self) -> bool:
+        return any(CLOCKS.search(cell.source) for cell in code_cells(self.notebook))
+
+    @property
+    def expected_s(self) -> float:
+        known = cache.seconds(self.page.stem)
+        return len(code_cells(self.notebook)) if known is None else known
+
+
+def source_line(page: Path, notebook: nbformat.NotebookNode, cell, line_in_cell: int = 1) -> int:
+    """The line of the page on which a line of a cell stands (both from 1)."""
+    lines = page.read_text("utf8").splitlines()
+    fence = notebook.metadata.source_map[notebook.cells.index(cell)]
+    first = cell.source.split("\n", 1)[0]
+    for number in range(fence, len(lines)):  # options stand between the fence and the source
+        if lines[number] == first:
+            return number + line_in_cell
+    return fence
+
+
+def failure(page: Path, notebook, cell, what: str, line_in_cell: int = 1) -> BuildError:
+    """An error in a cell, by page, line and cell, as an editor can open it."""
+    number = code_cells(notebook).index(cell) + 1
+    line = source_line(page, notebook, cell, line_in_cell)
+    return BuildError(f"{page.relative_to(ROOT)}:{line}: cell {number}: {what}\n\n{cell.source}\n")
+
+
+def check_outcome(page: Path, notebook, error: Exception | None) -> None:
+    """Raise unless every cell did what it said: raise where it is tagged so, and only there."""
+    for cell in code_cells(notebook):
+        raised = next((o for o in cell.outputs if o.output_type == "error"), None)
+        expected = "raises-exception" in cell.metadata.get("tags", [])
+        if raised and not expected:
+            plain = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(raised.traceback))  # no colours
+            seen = re.findall(r"Cell In\[\d+\], line (\d+)", plain)
+            what = f"{raised.ename}: {raised.evalue}"
+            raise failure(page, notebook, cell, what, int(seen[0]) if seen else 1)
+        if expected and not raised and (not error or cell.execution_count):
+            raise failure(page, notebook, cell, "is tagged raises-exception but did not raise")
+    if isinstance(error, CellTimeoutError):
+        raise BuildError(f"{page.relative_to(ROOT)}: a cell ran over {CELL_TIMEOUT_S} s\n{error}")
+    if error:
+        raise BuildError(f"{page.relative_to(ROOT)}: {type(error).__name__}: {error}")
+
+
+def shorten_errors(notebook: nbformat.NotebookNode) -> None:
+    """Show an expected error as its name and message: no path or address, no frames inside JAX."""
+    for cell in code_cells(notebook):
+        for output in cell.outputs:
+            if output.output_type == "error":
+                message = re.sub(r"\S*/ipykernel_\d+/\d+\.py", "<cell>", output.evalue)
+                message = re.sub(r" at 0x[0-9a-f]+", "", message)
+                output.traceback = [f"{output.ename}: {message}"]
+
+
+async def execute_page(run: Run, slots: asyncio.Semaphore) -> None:
+    page, notebook = run.page, run.notebook
+    error = None
+    async with slots:
+        begin = time.perf_counter()
+        with tempfile.TemporaryDirectory() as folder:  # what a page writes is gone with it
+            client = NotebookClient(
+                notebook,
+                timeout=CELL_TIMEOUT_S,
+                shutdown_kernel="immediate",
+                record_timing=False,  # it would change the metadata that the key holds
+                resources={"metadata": {"path": folder}},
+                extra_arguments=[
+                    "--log-level=40",  # it warns that it talks over localhost
+                    "--InteractiveShell.xmode=Plain",  # frames of JAX in colour take seconds
+                ],
+            )
+            try:
+                await client.async_execute()
+            except Exception as caught:  # a failing cell, a dead kernel, one that never started
+                error = caught
+        check_outcome(page, notebook, error)
+        shorten_errors(notebook)
+        seconds = time.perf_counter() - begin
+    cache.save(page.stem, run.key, notebook, seconds)
+    say("execute", f"{page.stem}: {len(code_cells(notebook))} cells in {seconds:.1f} s")
+
+
+async def execute_all(runs: list[Run]) -> list:
+    """Every outcome: first pages that can share the machine, then one by one those that measure."""
+    runs = sorted(runs, key=lambda run: run.expected_s, reverse=True)
+    slots, alone = asyncio.Semaphore(os.cpu_count() or 1), asyncio.Semaphore(1)
+    outcomes = []
+    for together, room in ((False, slots), (True, alone)):
+        tasks = [execute_page(run, room) for run in runs if run.measures is together]
+        outcomes += await asyncio.gather(*tasks, return_exceptions=True)
+    return outcomes
+
+
+@contextlib.contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM cancels this task, as asyncio.run lets SIGINT do where that is not ignored."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+    def end(*_: object) -> None:
+        if task:
+            loop.call_soon_threadsafe(task.cancel)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+async def execute_or_stop(runs: list[Run]) -> list:
+    def leave_signals(*_) -> None:
+        raise RuntimeError("nbclient would end one page on Ctrl-C; asyncio.run ends them all")
+
+    asyncio.get_running_loop().add_signal_handler = leave_signals  # pyrefly: ignore
+    with ended_by_sigterm():
+        return await execute_all(runs)
+
+
+def execute(languages: Iterable[str]) -> dict[Path, nbformat.NotebookNode]:
+    """The executed notebook of every page that has cells; only what is new is executed.
+
+    Pages whose cells are equal in both languages have one key, and so run once.
+    """
+    keys: dict[Path, str] = {}
+    done: dict[str, nbformat.NotebookNode] = {}
+    runs: list[Run] = []
+    for page in [page for language in languages for page in pages(language)]:
+        notebook = myst_nb_reader_plugin(str(page))
+        if not code_cells(notebook):
+            continue
+        keys[page] = key_of(notebook)
+        if keys[page] not in done:
+            kept = cache.load(keys[page])
+            done[keys[page]] = kept or notebook  # which is executed in place
+            runs += [] if kept else [Run(page, keys[page], notebook)]
+    try:
+        errors = [outcome for outcome in asyncio.run(execute_or_stop(runs)) if outcome]
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    for error in errors:
+        if not isinstance(error, BuildError):
+            raise error
+    if errors:
+        raise BuildError("\n".join(map(str, errors)))
+    total = sum(len(code_cells(notebook)) for notebook in done.values())
+    new = sum(len(code_cells(run.notebook)) for run in runs)
+    say("execute", f"{new} cells executed, {total - new} taken from the cache")
+    return {page: done[key] for page, key in keys.items()}

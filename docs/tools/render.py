@@ -1,0 +1,126 @@
+"""Sphinx, once a language and both at once, upon what the last build has left; then publish."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from tools import cache
+from tools.book import BUILD, DOCS, ROOT, BuildError, pages, say
+
+WORK = BUILD / "sphinx"
+EXECUTED = WORK / "executed"  # the notebooks of this build, as MyST-NB reads them
+
+State = dict[str, Any]
+
+
+def digest(paths: Iterable[Path]) -> str:
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in sorted(paths))).hexdigest()
+
+
+def state(language: str, executed: dict[Path, nbformat.NotebookNode]) -> State:
+    """What a rendering is made of, beyond what Sphinx looks at by itself.
+
+    It sees a changed page, template or setting; not the code of extensions, the words of the
+    site, the style sheets that a page's links are stamped with, or what a page's cells show.
+    """
+    tools = [DOCS / "tools" / "book.py", *(DOCS / "data").glob("*")]
+    package = ROOT / "examples" / "seejax"
+    folder = DOCS / language
+    return {
+        "machinery": digest([*(DOCS / "_ext").glob("*.py"), *tools]),
+        "assets": digest(
+            [*(DOCS / "_static").glob("*.*"), *package.rglob("*.css"), *package.rglob("*.js")]
+        ),
+        "outputs": {
+            page.relative_to(folder).with_suffix("").as_posix(): cache.content(notebook)
+            for page, notebook in executed.items()
+            if page.is_relative_to(folder)
+        },
+    }
+
+
+def forget(work: Path, now: State) -> None:
+    """Remove what the last build has left and cannot be trusted: all, if it did not finish."""
+    work.mkdir(parents=True, exist_ok=True)
+    try:
+        last = json.loads((work / "finished").read_text("utf8"))
+        (work / "finished").unlink()
+        shown, machinery, assets = (last[part] for part in ("outputs", "machinery", "assets"))
+    except (OSError, ValueError, LookupError, TypeError):
+        shown, machinery, assets = {}, None, None
+    if machinery != now["machinery"]:
+        shutil.rmtree(work)
+        work.mkdir()
+        return
+    for name, digest in now["outputs"].items():
+        if shown.get(name) != digest:  # Sphinx reads a page again that it has no tree of
+            (work / "doctrees" / f"{name}.doctree").unlink(missing_ok=True)
+    if assets != now["assets"]:
+        for page in (work / "html").rglob("*.html"):  # and writes one that is not there
+            page.unlink()
+
+
+def sphinx(language: str, now: State) -> subprocess.Popen:
+    """Start Sphinx for one language."""
+    work = WORK / language
+    forget(work, now)
+    command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-W", "--keep-going"]
+    command += ["-c", DOCS, "-t", language, "-D", f"nb_execution_cache_path={EXECUTED}"]
+    return subprocess.Popen(
+        [*command, "-d", work / "doctrees", DOCS / language, work / "html"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf8",
+    )
+
+
+def publish(language: str, now: State, out: Path) -> None:
+    """Put a finished site in its place at once; until then the last good one stays."""
+    (WORK / language / "finished").write_text(json.dumps(now), "utf8")
+    new, old = out.with_name(out.name + ".new"), out.with_name(out.name + ".old")
+    for leftover in (new, old):
+        shutil.rmtree(leftover, ignore_errors=True)
+    shutil.copytree(WORK / language / "html", new)
+    if out.exists():
+        out.rename(old)
+    new.rename(out)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def render(targets: dict[str, Path], executed: dict[Path, nbformat.NotebookNode]) -> None:
+    """Both languages at once; every warning is an error."""
+    begin = time.perf_counter()
+    cache.hand_over(executed.values(), EXECUTED)
+    states = {language: state(language, executed) for language in targets}
+    running: dict[str, subprocess.Popen] = {}
+    failed = []
+    try:
+        for language in targets:
+            running[language] = sphinx(language, states[language])
+        for language, process in running.items():
+            output = process.communicate()[0].replace(f"{ROOT}{os.sep}", "")
+            for line in output.splitlines():
+                say(language, line)
+            if process.returncode:
+                failed.append(language)
+            else:
+                count = len(pages(language))
+                say(language, f"{count} pages in {time.perf_counter() - begin:.1f} s")
+    finally:
+        for process in running.values():
+            with process:  # which waits for it, and closes what it wrote to
+                process.kill()
+    if failed:
+        raise BuildError(f"Sphinx failed: {', '.join(failed)} (a warning is an error here)")
+    for language, out in targets.items():
+        publish(language, states[language], out)

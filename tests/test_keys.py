@@ -1,0 +1,153 @@
+"""What a page's outputs depend on, which page begins first, and which outputs are kept."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tools import cache, execute, keys
+
+
+def notebook(*cells: str) -> nbformat.NotebookNode:
+    code = [nbformat.v4.new_code_cell(cell) for cell in cells]
+    return nbformat.v4.new_notebook(cells=code)
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository of a small package and its data; nothing of the true one is seen."""
+    for name, text in {
+        "requirements.lock": "",
+        "bench/results.json": "{}",
+        "docs/tools/execute.py": "",
+        "docs/data/terms.toml": "",
+        "examples/pack/__init__.py": "",
+        "examples/pack/alone.py": "",
+        "examples/pack/direct.py": "import jax\nfrom pack.part import leaf\n",
+        "examples/pack/lazy.py": "def f():\n    from .part import leaf\n",
+        "examples/pack/told.py": '"""Beside pack.alone; >>> from pack import alone"""\n',
+        "examples/pack/dressed.py": "style = 'pack.part.look'\ncss = 'look.css'\n",
+        "examples/pack/part/look.mplstyle": "",
+        "examples/pack/look.css": "",
+        "examples/pack/part/__init__.py": "from . import twig\n",
+        "examples/pack/part/twig.py": "from .. import alone\n",
+        "examples/pack/part/leaf.py": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(keys, "ROOT", tmp_path)
+    monkeypatch.setattr(keys, "DOCS", tmp_path / "docs")
+    monkeypatch.setattr(keys, "MODULES", (tmp_path / "examples",))
+    for cached in (keys.packages, keys.named_in_file, keys.data_files):
+        monkeypatch.setattr(keys, cached.__name__, cached.__wrapped__)
+    return tmp_path
+
+
+PART = {"pack/part/__init__.py", "pack/part/twig.py", "pack/alone.py"}
+
+
+@pytest.mark.parametrize(
+    ("cell", "read"),
+    [
+        ("import jax, numpy.linalg", set()),
+        ("import pack", {"pack/__init__.py"}),
+        ("from pack import alone", {"pack/alone.py"}),
+        ("import pack.alone as a", {"pack/alone.py"}),
+        ("from pack.part import leaf", PART | {"pack/part/leaf.py"}),
+        ("def f():\n    from pack import direct", PART | {"pack/part/leaf.py", "pack/direct.py"}),
+        ("from pack.lazy import f", PART | {"pack/part/leaf.py", "pack/lazy.py"}),
+        ("from pack import told", {"pack/told.py"}),  # docstrings import nothing
+        ("from pack import dressed", {"pack/dressed.py", "pack/part/look.mplstyle"}),
+        ("%time from pack import alone", {"pack/alone.py"}),
+        ("!python -m pack.alone", {"pack/alone.py"}),
+        ("run('-m pack.alone')", {"pack/alone.py"}),
+        ("run('-c', 'from pack import alone')", {"pack/alone.py"}),
+        ("%%bash\npython -c 'from pack import alone'", {"pack/alone.py"}),
+        ("from pack import alone  # a cell that\nraises at once (", {"pack/alone.py"}),
+        ("open(folder / 'results.json')", {"bench/results.json"}),
+        ("# results.json\nterms = 'terms.toml'", {"docs/data/terms.toml"}),
+        ("x = 1  # from pack import alone", set()),
+    ],
+)
+def test_a_cell_reads_the_modules_it_can_import_and_the_files_it_names(
+    tree: Path, cell: str, read: set[str]
+) -> None:
+    found = {path.relative_to(tree).as_posix() for path in keys.sources(notebook("1", cell))}
+    found = {name.removeprefix("examples/") for name in found}
+    package = {"pack/__init__.py"} if any(name.startswith("pack") for name in read) else set()
+    assert found == read | package
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("examples/pack/part/leaf.py", True),
+        ("examples/pack/part/twig.py", True),
+        ("requirements.lock", True),
+        ("examples/pack/lazy.py", False),
+        ("examples/pack/look.css", False),
+        ("examples/pack/part/look.mplstyle", False),
+        ("bench/results.json", False),
+        ("docs/data/terms.toml", False),
+    ],
+)
+def test_a_key_changes_with_what_is_read_and_with_nothing_else(
+    tree: Path, name: str, changes: bool
+) -> None:
+    page = notebook("from pack import direct")
+    before = keys.key(page)
+    (tree / name).write_text("new")
+    assert (keys.key(page) != before) is changes
+
+
+def test_a_key_changes_with_the_cells_and_the_environment(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = notebook("1")
+    same = notebook("1")
+    same.cells.append(nbformat.v4.new_markdown_cell("prose"))
+    tagged = notebook("1")
+    tagged.cells[0].metadata["tags"] = ["puzzle"]
+    one, *others = (keys.key(each) for each in (page, same, notebook("2"), tagged))
+    assert one == others[0] and len({one, *others}) == 3
+    monkeypatch.setitem(keys.PAGE_ENV, "XLA_FLAGS", "")
+    assert keys.key(page) != one
+
+
+def test_the_longest_page_begins_first_and_one_that_measures_is_alone_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    began, running = [], []
+
+    async def execute_page(run: execute.Run, slots: asyncio.Semaphore) -> None:
+        async with slots:
+            running.append(run)
+            await asyncio.sleep(0)
+            began.append((run.page.stem, len(running) if run.measures else "any"))
+            running.remove(run)
+
+    def page(name: str, cells: int, cell: str = "1") -> execute.Run:
+        return execute.Run(Path(f"{name}.md"), name, notebook(*[cell] * cells))
+
+    monkeypatch.setattr(execute, "execute_page", execute_page)
+    monkeypatch.setattr(execute.cache, "seconds", {"long": 90.0, "short": 1.0}.get)
+    clocks = page("clock", 99, "%timeit f()"), page("watch", 98, "start = perf_counter()")
+    others = page("short", 50), page("new", 20), page("long", 2), page("newer", 3)
+    asyncio.run(execute.execute_all([*clocks, *others]))
+    first = [(name, "any") for name in ("long", "new", "newer", "short")]
+    assert began == [*first, ("clock", 1), ("watch", 1)]
+
+
+def test_the_newest_few_states_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "FOLDER", tmp_path / "cache")
+    for number in range(cache.STATES):
+        cache.save("page", f"{number:016}", notebook("1"), seconds=number)
+        os.utime(tmp_path / "cache" / f"page.{number:016}.ipynb", (number, number))
+    assert cache.load(f"{0:016}"), "what is used becomes new again"
+    cache.save("page", "f" * 16, notebook("1"), seconds=99)
+    cache.save("other", "e" * 16, notebook("1"), seconds=1)
+    left = {path.name.split(".")[1].lstrip("0") for path in (tmp_path / "cache").iterdir()}
+    assert left == {"", *"234567", "f" * 16, "e" * 16}
+    assert cache.seconds("page") == 99 and cache.seconds("never") is None
