@@ -201,9 +201,7 @@ def bare(text: str) -> str:
     numbers: dict[str, str] = {}
     body = _METADATA.sub("", text[start.start() :] if start else text)
     body = re.sub(r"^(ENTRY )?(%?[^\s(]+) \(.*\{$", r"\1\2 {", body, flags=re.MULTILINE)
-    body = re.sub(
-        r"%[\w.\-]+", lambda name: numbers.setdefault(name[0], f"%{len(numbers)}"), body
-    )
+    body = re.sub(r"%[\w.\-]+", lambda name: numbers.setdefault(name[0], f"%{len(numbers)}"), body)
     return "\n".join([*keep, body])
 
 

@@ -219,6 +219,19 @@ class World:
         first = self.code.co_firstlineno
         return Span(self.code, first, first, 0, 1 << 30)
 
+    def body(self, name: str, file: str, line: int) -> Span | None:
+        """The line of a function of which no more is known; its first if it has several."""
+        if not self.has(file):
+            return None
+        codes = _codes(file, "".join(linecache.getlines(file))).get((line, name.split(".")[-1]))
+        if not codes:
+            return None
+        (code, *others) = codes
+        start = next((n for *_, n in code.co_lines() if n), line)
+        lines = {n for *_, n in code.co_lines() if n and n not in (line, start)}
+        only = lines.pop() if len(lines) == 1 and not others else line
+        return Span(code, only, only, 0, 1 << 30)
+
     def frames(self, frames: Iterable[Frame]) -> list[Frame]:
         """The frames of this world, outermost first, without those of whoever called f."""
         kept: list[Frame] = []
