@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from seejax.see import _html, _text
-from seejax.see._parts import Part, Span, Spans
+from seejax.see._parts import Part, Spans
 
 
 class Picture(abc.ABC):
