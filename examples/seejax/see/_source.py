@@ -80,7 +80,7 @@ def _applied(method: Any) -> Any:
     """What Flax' `module.apply` runs: the module's own `__call__`."""
     module = str(getattr(method.__func__, "__module__", ""))
     if module.startswith("flax.linen") and method.__func__.__name__ == "apply":
-        return vars(type(method.__self__)).get("__call__")
+        return inspect.getattr_static(type(method.__self__), "__call__", None)
     return None
 
 
