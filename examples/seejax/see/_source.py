@@ -175,6 +175,7 @@ class World:
         self.families = {family(code.co_filename)} if code else set()
         self.blocks: list[list[Line]] = []
         self.changed: dict[str, None] = {}  # names of files that no longer say what was run
+        self._without: set[CodeType] = set()  # of these there is no source to show
         self._numbers: dict[tuple[str, int], int] = {}
 
     def has(self, file: str) -> bool:
@@ -248,8 +249,8 @@ class World:
         """Lays out f and then every other function of this world that a span lies in."""
         if self.code is not None:
             self._add(self.code)
-        for piece in spans:
-            if (piece.file, piece.line) not in self._numbers:
+        for piece in dict.fromkeys(spans):
+            if (piece.file, piece.line) not in self._numbers and piece.code not in self._without:
                 self._add(piece.code, piece)
 
     def number(self, piece: Span) -> int | None:
@@ -269,6 +270,10 @@ class World:
         file = code.co_filename
         if not unchanged(code):
             self.changed[os.path.basename(file)] = None
+            self._without.add(code)
+            return
+        if not linecache.getlines(file):
+            self._without.add(code)
             return
         try:
             if code.co_name == "<module>":
