@@ -118,7 +118,9 @@ def test_by_keyboard(open_page):
     for _ in range(3):  # one tab stop for each pane
         page.keyboard.press("Tab")
         stops.append(
-            page.evaluate("document.activeElement.closest('.see-pane')?.querySelector('.see-title').innerText")
+            page.evaluate(
+                "document.activeElement.closest('.see-pane')?.querySelector('.see-title').innerText"
+            )
         )
     assert stops == ["Python source", "jaxpr", "optimized HLO"]
     page.keyboard.press("Shift+Tab")
@@ -161,14 +163,18 @@ def test_by_touch_on_a_phone(open_page):
         assert min(left for top, left in rects if top > rects[0][0] + 10) > rects[0][1]
     page.get_by_text("power", exact=True).tap()
     expect(page.locator(".see-on")).to_have_count(0)
-    boxes = [pane(page, title).bounding_box() for title in ("Python source", "jaxpr", "optimized HLO")]
+    boxes = [
+        pane(page, title).bounding_box() for title in ("Python source", "jaxpr", "optimized HLO")
+    ]
     assert boxes[0]["y"] < boxes[1]["y"] < boxes[2]["y"]  # below each other
 
 
 def test_panes_stand_side_by_side_on_a_wide_screen(open_page):
     page = open_page(viewport={"width": 1280, "height": 800})
     page.add_style_tag(content="main { max-width: 76rem; margin: auto; padding: 0 2rem }")
-    boxes = [pane(page, title).bounding_box() for title in ("Python source", "jaxpr", "optimized HLO")]
+    boxes = [
+        pane(page, title).bounding_box() for title in ("Python source", "jaxpr", "optimized HLO")
+    ]
     assert boxes[0]["y"] == boxes[1]["y"] == boxes[2]["y"]
     assert page.evaluate("document.documentElement.scrollWidth") == 1280
 

@@ -159,14 +159,16 @@ def test_every_word_can_be_read(shown, scheme):
     page = shown(color_scheme=scheme)
     pairs = page.evaluate(
         """() => {
-          const clear = "rgba(0, 0, 0, 0)";
+          const dark = matchMedia("(prefers-color-scheme: dark)").matches;
           const ground = (e) => {
-            for (; e; e = e.parentElement)
-              if (getComputedStyle(e).backgroundColor != clear) return getComputedStyle(e).backgroundColor;
-            return matchMedia("(prefers-color-scheme: dark)").matches ? "rgb(18, 18, 18)" : "rgb(255, 255, 255)";
+            for (; e; e = e.parentElement) {
+              const colour = getComputedStyle(e).backgroundColor;
+              if (colour != "rgba(0, 0, 0, 0)") return colour;
+            }
+            return dark ? "rgb(18, 18, 18)" : "rgb(255, 255, 255)";
           };
-          const found = new Map();
-          const words = document.createTreeWalker(document.querySelector(".see"), NodeFilter.SHOW_TEXT);
+          const found = new Map(), see = document.querySelector(".see");
+          const words = document.createTreeWalker(see, NodeFilter.SHOW_TEXT);
           while (words.nextNode()) {
             const e = words.currentNode.parentElement;
             if (!words.currentNode.data.trim() || !e.checkVisibility()) continue;

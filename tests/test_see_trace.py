@@ -277,6 +277,22 @@ def test_custom_rules_point_to_the_rule():
     assert all(e.backward for e in picture.equations if e.primitive == "min")
 
 
+def test_the_body_of_a_custom_rule_is_shown_in_a_loop_too():
+    def in_a_loop(x):
+        return jax.lax.scan(lambda c, _: (clipped(c), None), x, None, length=3)[0]
+
+    def jitted(x):
+        return jax.jit(clipped)(x) * 2
+
+    for f in (in_a_loop, jitted):
+        for g in (f, jax.grad(f)):
+            picture = see.trace(g, 1.0)
+            assert set(at(picture, "tanh")) == {"return jnp.tanh(x)"}, g
+            assert "def clipped(x):" in str(picture)
+        # The rule for going backward has, here as everywhere, the place of the call.
+        assert all("clipped" in line for line in at(picture, "min"))
+
+
 def test_remat_points_to_the_line_it_computes_again():
     picture = traced("remat")
     assert {"y = jnp.sin(x)", "return jnp.sin(y)"} == set(at(picture, "cos"))
@@ -564,9 +580,7 @@ CARRYING = {
 OTHERWISE = {"sin": "cos", "cos": "sin", "tanh": "sin", "exp": "sin", "log": "sin", "log1p": "sin"}
 OTHERWISE |= {"add": "max", "sub": "max", "mul": "add", "max": "min", "min": "max"}
 OTHERWISE |= {"neg": "abs", "abs": "neg", "square": "neg"}  # not div and sqrt: XLA joins those
-PRIMITIVES = {
-    name: getattr(jax.lax, f"{name}_p") for name in {*OTHERWISE, *OTHERWISE.values()}
-}
+PRIMITIVES = {name: getattr(jax.lax, f"{name}_p") for name in {*OTHERWISE, *OTHERWISE.values()}}
 
 
 def changed_instructions(traced, index):
@@ -695,9 +709,7 @@ def test_a_product_that_xla_rewrote_goes_to_its_own_equation_or_to_none(sizes):
     picture = see.trace(g, ws, x)
     convolutions = [e for e in picture.equations if e.primitive == "conv_general_dilated"]
     owners = {name: e.index for e in convolutions for name in e.hlo}
-    by_name = {
-        i.name: i for c in _hlo.parse(picture.hlo).values() for i in c.instructions
-    }
+    by_name = {i.name: i for c in _hlo.parse(picture.hlo).values() for i in c.instructions}
     # By hand: a convolution with a batch of 8 by 8 images is forward or to the input; one with a
     # kernel's shape is to the weights. What each reads was computed by an equation before it.
     eqns = _jax_private.opened(picture.jaxpr).eqns

@@ -668,11 +668,7 @@ class Calls(Picture):
                     (Span(str(i)),),
                     (Span(c.outcome, f"badge {c.outcome}", word=True),),
                     *((Span(_ms(ms)),) for ms in _parts(c)),
-                    Bar(
-                        tuple(
-                            (f"{n}-ms", ms / most) for n, ms in zip(_TIMES, _parts(c), strict=True)
-                        )
-                    ),
+                    Bar(tuple((f"{n}-ms", ms / most) for n, ms in _named(c))),
                     (Span(c.signature, "mono"),),
                     _phrases(c.cause),
                 )
@@ -682,6 +678,10 @@ class Calls(Picture):
 
 
 _TIMES = ("trace", "compile", "run")
+
+
+def _named(call: Call) -> Iterable[tuple[str, float]]:
+    return zip(_TIMES, _parts(call), strict=True)
 
 
 def _phrases(cause: str) -> Spans:

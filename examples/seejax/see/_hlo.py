@@ -208,7 +208,7 @@ def bare(text: str) -> str:
 def op_names(text: str) -> list[str]:
     """The scope of each instruction, "" where there is none, in the order of `parse`.
 
-    >>> op_names('%c (x: f32[]) -> f32[] {\\n  ROOT %y = f32[] sine(%x), metadata={op_name="o"}\\n}')
+    >>> op_names('%c (x: f32[]) -> f32[] {\\n  %y = f32[] sine(%x), metadata={op_name="o"}\\n}')
     ['o']
     """
     names, inside = [], False

@@ -10,6 +10,7 @@ names of events in `_calls.py`.
 
 import contextlib
 import copy
+import re
 from collections.abc import Iterator
 from types import CodeType
 from typing import Any
@@ -42,13 +43,20 @@ def subjaxprs(eqn: Any) -> Iterator[tuple[str, Any]]:
                 yield name, item
 
 
+def made_by(jaxpr: Any) -> tuple[str, str, int] | None:
+    """The function that a jaxpr was traced from: its name, its file and its first line."""
+    info = getattr(opened(jaxpr), "debug_info", None)
+    found = re.match(r"(\S+) at (.*):(\d+)$", str(getattr(info, "func_src_info", "")))
+    return (found[1], found[2], int(found[3])) if found else None
+
+
 def _is_container(value: Any) -> bool:
     return type(value) in (tuple, list) or (isinstance(value, tuple) and hasattr(value, "_fields"))
 
 
 def opened(jaxpr: Any) -> Any:
     """The Jaxpr of a ClosedJaxpr; newer versions of JAX have one class for both."""
-    return jaxpr if hasattr(jaxpr, "invars") else jaxpr.jaxpr
+    return jaxpr if isinstance(jaxpr, jex_core.Jaxpr) else jaxpr.jaxpr
 
 
 def traced(stage: Any) -> Any:

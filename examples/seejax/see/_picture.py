@@ -20,7 +20,7 @@ class Picture(abc.ABC):
       name: what it is a picture of.
       doubt: what it is not sure of; always in the header. Empty: all that it shows is so.
 
-    >>> from seejax.see._parts import Line, Pane
+    >>> from seejax.see._parts import Line, Pane, Span
     >>> class Dot(Picture):
     ...     kind = "dot"
     ...     name = "a"

@@ -80,7 +80,7 @@ def _applied(method: Any) -> Any:
     """What Flax' `module.apply` runs: the module's own `__call__`."""
     module = str(getattr(method.__func__, "__module__", ""))
     if module.startswith("flax.linen") and method.__func__.__name__ == "apply":
-        return getattr(type(method.__self__), "__call__", None)
+        return inspect.getattr_static(type(method.__self__), "__call__", None)
     return None
 
 
@@ -175,6 +175,7 @@ class World:
         self.families = {family(code.co_filename)} if code else set()
         self.blocks: list[list[Line]] = []
         self.changed: dict[str, None] = {}  # names of files that no longer say what was run
+        self._without: set[CodeType] = set()  # of these there is no source to show
         self._numbers: dict[tuple[str, int], int] = {}
 
     def has(self, file: str) -> bool:
@@ -219,6 +220,19 @@ class World:
         first = self.code.co_firstlineno
         return Span(self.code, first, first, 0, 1 << 30)
 
+    def body(self, name: str, file: str, line: int) -> Span | None:
+        """The line of a function of which no more is known; its first if it has several."""
+        if not self.has(file):
+            return None
+        codes = _codes(file, "".join(linecache.getlines(file))).get((line, name.split(".")[-1]))
+        if not codes:
+            return None
+        (code, *others) = codes
+        start = next((n for *_, n in code.co_lines() if n), line)
+        lines = {n for *_, n in code.co_lines() if n and n not in (line, start)}
+        only = lines.pop() if len(lines) == 1 and not others else line
+        return Span(code, only, only, 0, 1 << 30)
+
     def frames(self, frames: Iterable[Frame]) -> list[Frame]:
         """The frames of this world, outermost first, without those of whoever called f."""
         kept: list[Frame] = []
@@ -235,8 +249,8 @@ class World:
         """Lays out f and then every other function of this world that a span lies in."""
         if self.code is not None:
             self._add(self.code)
-        for piece in spans:
-            if (piece.file, piece.line) not in self._numbers:
+        for piece in dict.fromkeys(spans):
+            if (piece.file, piece.line) not in self._numbers and piece.code not in self._without:
                 self._add(piece.code, piece)
 
     def number(self, piece: Span) -> int | None:
@@ -256,6 +270,10 @@ class World:
         file = code.co_filename
         if not unchanged(code):
             self.changed[os.path.basename(file)] = None
+            self._without.add(code)
+            return
+        if not linecache.getlines(file):
+            self._without.add(code)
             return
         try:
             if code.co_name == "<module>":

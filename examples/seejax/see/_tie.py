@@ -235,9 +235,9 @@ class _Origins:
             if number < len(given):
                 return self(given[number], through)
             return frozenset({("input", _elements(i.type))})
-        if i.opcode == "get-tuple-element":
-            if any(whole.opcode == "parameter" for whole in self.given(i)):
-                return frozenset({("input", _elements(i.type))})
+        carried = any(whole.opcode == "parameter" for whole in self.given(i))
+        if i.opcode == "get-tuple-element" and carried:  # round a loop
+            return frozenset({("input", _elements(i.type))})
         if i.opcode in ("fusion", "call"):
             root = next(r for r in self.computations[i.called[0]].instructions if r.root)
             return self(root, through)

@@ -141,12 +141,15 @@ class Trace(Picture):
                     self._number(self.jaxpr, None)
                 return
 
-    def _number(self, jaxpr: Any, parent: _Node | None) -> None:
+    def _number(
+        self, jaxpr: Any, parent: _Node | None, made_in: _source.Span | None = None
+    ) -> None:
         """Numbers the equations depth first and finds where each came from.
 
         JAX records the frames from where a trace begins. What a function jitted inside JAX does
         thus has none of ours and shares the place of its call, also if its jaxpr was made for
-        another call; what one of ours does has its own lines.
+        another call; what one of ours does has its own lines. `made_in`: the function of a custom
+        rule, whose frames JAX loses when it differentiates a loop or a jitted call.
         """
         depth = 0 if parent is None else parent.depth + 1
         for eqn in _jax_private.opened(jaxpr).eqns:
@@ -159,12 +162,17 @@ class Trace(Picture):
                 node.backward |= parent.backward
                 if frames[: len(parent.frames)] != parent.frames:
                     around = [*parent.callers, *([parent.span] if parent.span else [])]
-            if frames:
+            if parent is not None and made_in and frames in ([], parent.frames):
+                node.callers = [*parent.callers, *([parent.span] if parent.span else [])]
+                node.span = made_in
+            elif frames:
                 *node.callers, node.span = [*around, *map(_source.span, frames)]
                 node.frames = frames
             self._nodes.append(node)
             for _, inner in _jax_private.subjaxprs(eqn):
-                self._number(inner, node)
+                custom = eqn.primitive.name in ("custom_vjp_call", "custom_jvp_call")
+                known = _jax_private.made_by(inner) if custom else None
+                self._number(inner, node, self._world.body(*known) if known else None)
             node.last = len(self._nodes) - 1
 
     def _blame(self, error: BaseException) -> _source.Span | None:
