@@ -501,7 +501,14 @@ def test_a_chinese_font_is_installed_or_missed_aloud(bare_path: Path) -> None:
 
 # -- what every page promises its reader ---------------------------------------------------------
 
-LIMITED = ["index", "jit", "autograd", "gradient-traps", "terms"]  # pages that keep to the limits
+LIMITED = [
+    "index",
+    "jit",
+    "retracing",
+    "autograd",
+    "gradient-traps",
+    "terms",
+]  # pages that keep to the limits
 CELL = re.compile(r"^```\{code-cell\}.*\n((?:.*\n)*?)```$", re.MULTILINE)
 
 

@@ -1,7 +1,8 @@
 """Folded cells say in the page's language what is inside: a check, a solution, a figure's code.
 
 A cell tagged `puzzle` shows its code and folds its output, until the reader has guessed. What is
-written on a fold cannot stand in the cell's options: these are the same in both languages.
+written on a fold cannot stand in the cell's options: these are the same in both languages. Words
+that belong to a solution follow its cell in a container of the class `why`, and are folded with it.
 """
 
 from html import escape
@@ -20,12 +21,21 @@ KINDS = {
 
 
 def name_contents(app, doctree) -> None:
-    for cell in doctree.findall(nodes.container):
+    for cell in list(doctree.findall(nodes.container)):
         kind = next((kind for tag, kind in KINDS.items() if tag in cell["classes"]), None)
+        if kind == "solution" and (why := following(cell, "why")):
+            why.parent.remove(why)
+            cell += why
         if kind == "output":
             cell["hide_mode"] = "output"  # as myst-nb's own tag does: text, errors, pictures
         if kind and "hide_mode" in cell:
             cell["prompt_show"] = cell["prompt_hide"] = kind  # in words when it is written
+
+
+def following(cell: nodes.Node, name: str) -> nodes.container | None:
+    """The container of this class that comes right after the cell, if there is one."""
+    after = cell.next_node(descend=False, siblings=True)
+    return after if isinstance(after, nodes.container) and name in after["classes"] else None
 
 
 def visit(translator, node) -> None:
