@@ -9,6 +9,7 @@ from tools.book import LANGUAGES
 
 logger = logging.getLogger(__name__)
 
+
 def share_anchors(app, doctree) -> None:
     """Let a section's explicit anchor be its only id.
 
