@@ -8,7 +8,7 @@ SLOW := build classifier digits entmax linear_regression parallel see_browser si
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help html serve check test bench pair lock clean
+.PHONY: help html serve check test screenshot bench pair lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
@@ -34,6 +34,9 @@ check: lint ## a minute: style, spelling, types, schemas, pairs, prose, quick un
 
 test: lint html ## everything: the build, every page in Chromium, training, doctests
 	@$(BIN)/pytest -q -n logical --maxprocesses 4 --dist loadfile
+
+screenshot: $(TEST) html ## take README's picture of the built front page
+	@$(TOOLS) tools.screenshot
 
 bench: $(TEST) ## measure this book's code beside its peers, into bench/results.json
 	@$(BIN)/python bench/run.py
