@@ -1024,6 +1024,6 @@ def test_what_jax_does_not_document_is_as_we_use_it():
 def test_no_other_file_touches_private_jax():
     for path in see.STATIC.glob("*.py"):
         text = path.read_text(encoding="utf-8")
-        assert "jax._src" not in text.replace("`jax._src`", ""), path.name
         if path.name != "_jax_private.py":
+            assert "jax._src" not in text, path.name
             assert "source_info." not in text.replace("`JaxprEqn.source_info`", ""), path.name
