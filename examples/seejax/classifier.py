@@ -13,7 +13,7 @@ The three MLPs have the same layers under the same names: one dict of parameters
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from flax import nnx
 
-Params = dict[str, dict[str, jax.Array]]
+Params = Mapping[str, Mapping[str, jax.Array]]
 
 MODELS = ("linen", "setup", "nnx", "cnn")
 
@@ -136,7 +136,8 @@ def _linen(module: nn.Module) -> Classifier:
         return module.init(key, images)["params"]  # init returns all variables, not just these
 
     def apply(params: Params, images: jax.Array) -> jax.Array:
-        return module.apply({"params": params}, images)
+        # Flax also declares the pair that apply returns if some variables are mutable: none are.
+        return module.apply({"params": params}, images)  # pyrefly: ignore[bad-return]
 
     return Classifier(init, apply)
 

@@ -127,15 +127,15 @@ def _wide(dtype: jnp.dtype) -> jnp.dtype:
 
 def _epsilon(alpha: ArrayLike, shape: tuple, axis: int) -> tuple[float | None, jax.Array]:
     """ε = α - 1: as a Python number where it is one, and as an array of the given shape."""
-    known = isinstance(alpha, numbers.Real | np.number) and not isinstance(alpha, jax.core.Tracer)
-    if known:
-        alpha = float(alpha)  # the difference is taken in double: 1.001 - 1 keeps its digits
-    values = jnp.asarray(alpha) if not known else np.asarray(alpha)
+    number = None
+    if isinstance(alpha, numbers.Real | np.number) and not isinstance(alpha, jax.core.Tracer):
+        number = float(alpha)  # the difference is taken in double: 1.001 - 1 keeps its digits
+    values = jnp.asarray(alpha) if number is None else np.asarray(number)
     if np.issubdtype(values.dtype, np.complexfloating):
         raise TypeError(f"alpha is {values.dtype}, but must be real")
     if not isinstance(values, jax.core.Tracer) and not np.all(np.asarray(values) >= 1):
         raise ValueError(f"alpha is {np.asarray(values)}, but entmax begins at alpha = 1 (softmax)")
-    if known and math.isinf(alpha):
+    if number is not None and math.isinf(number):
         raise ValueError("alpha is infinite")
     try:
         fits = np.broadcast_shapes(values.shape, shape) == shape
@@ -149,7 +149,7 @@ def _epsilon(alpha: ArrayLike, shape: tuple, axis: int) -> tuple[float | None, j
     if not jnp.issubdtype(values.dtype, jnp.floating):
         values = values.astype(jnp.result_type(float))
     below = jnp.where(values >= 1, values - 1, jnp.nan)  # what is traced cannot raise
-    return (alpha - 1 if known else None), jnp.broadcast_to(below, shape)
+    return (None if number is None else number - 1), jnp.broadcast_to(below, shape)
 
 
 # -- the map and its derivatives -------------------------------------------------------------------
@@ -333,7 +333,7 @@ def _solve(z: jax.Array, epsilon: jax.Array, known: float | None) -> jax.Array:
     sharding = jax.typeof(z).sharding
     if jax.sharding.AxisType.Explicit in sharding.mesh.axis_types:
         # Rows are cut into blocks regardless of the device they are on: the compiler sees to it.
-        solve = jax.sharding.auto_axes(solve, out_sharding=sharding)
+        solve = jax.sharding.auto_axes(out_sharding=sharding)(solve)
     return solve(z, epsilon)
 
 

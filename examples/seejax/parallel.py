@@ -148,7 +148,8 @@ def initialize(
     if timeout_s < 1 or heartbeat_timeout_s < 1:
         raise ValueError("timeout_s and heartbeat_timeout_s: at least 1 second is needed")
     expected = "all processes of the cluster that JAX detected"
-    if coordinator is not None:
+    host, port = "", ""
+    if coordinator is not None and num_processes is not None and process_id is not None:
         host, _, port = coordinator.rpartition(":")
         if not (host and port.isdecimal() and 0 < int(port) < 2**16):
             raise ValueError(f"coordinator {coordinator!r}: host:port is needed")
@@ -192,7 +193,7 @@ def initialize(
     if error is not None:
         raise DistributedError(f"this process cannot join {expected}: {error}") from error
     if jax.process_count() > 1:
-        _end_together(socket.gethostname() if coordinator is None else host.strip("[]"))
+        _end_together(host.strip("[]") if host else socket.gethostname())
 
 
 def _within(timeout_s: float, call: Callable[[], None]) -> tuple[bool, Exception | None]:

@@ -75,9 +75,9 @@ class _Stack(threading.local):
 _stack = _Stack()
 
 
-def _listen(event: str, seconds: float, **details: Any) -> None:
+def _listen(event: str, duration_secs: float, **details: Any) -> None:
     for call in _stack.calls:
-        call.events.append((event, str(details.get("fun_name", "")), seconds * 1e3))
+        call.events.append((event, str(details.get("fun_name", "")), duration_secs * 1e3))
 
 
 # --- why: what JAX looks at when it decides whether it has seen these arguments before
@@ -93,6 +93,8 @@ class _Value:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Value):
+            return NotImplemented
         a, b = self.value, other.value
         try:
             return a is b or (type(a) is type(b) and bool(a == b))
@@ -258,7 +260,7 @@ def _type_changes(was: _Leaf, now: _Leaf) -> list[str]:
         real = [was.sharding, now.sharding]
         changes.append(_placement(*(real if real[0] != real[1] else meant)))
     was_in, now_in = (getattr(aval, "memory_space", None) for aval in (a, b))
-    if was_in != now_in:
+    if was_in is not None and now_in is not None and was_in != now_in:
         changes.append(f"memory {was_in.name} → {now_in.name}")
     return changes or [f"type {_change(a, b)}"]
 
@@ -268,13 +270,13 @@ def _differences(old: _Signature, new: _Signature) -> tuple[list[_Difference], l
     types: list[_Difference] = []
     places: list[_Difference] = []
     for name in dict.fromkeys([*old.arguments, *new.arguments]):
-        a, b = old.arguments.get(name), new.arguments.get(name)
-        if a is None:
-            types.append((name, f"{b.left_out} → given"))
+        if name not in old.arguments:
+            types.append((name, f"{new.arguments[name].left_out} → given"))
             continue
-        if b is None:
-            types.append((name, f"given → {a.left_out}"))
+        if name not in new.arguments:
+            types.append((name, f"given → {old.arguments[name].left_out}"))
             continue
+        a, b = old.arguments[name], new.arguments[name]
         if a.passed != b.passed:
             types.append((name, f"{a.passed} → {b.passed}"))
         if a.static != b.static:
@@ -396,6 +398,7 @@ class Calls(Picture):
         self._state = (-1, -1)
         self._kept = 0
         inside = f._jit if isinstance(f, Calls) else getattr(f, "jitted_fn", f)  # of nnx.jit
+        self._jit: Any  # the jitted function itself: JAX names no public type for it
         self._jitted = not jit_options and _jax_private.is_jitted(inside)
         if self._jitted:
             self._call, self._jit = f, inside

@@ -172,12 +172,12 @@ def places(text: str) -> dict[int, set[tuple[str, int]]]:
         seen: set[int] = set()
         result[number] = set()
         current = number
-        while current not in seen and (row := tables["StackFrames"].get(current)):
+        while current not in seen and (frame := tables["StackFrames"].get(current)):
             seen.add(current)
-            location = tables["FileLocations"].get(field(row, "file_location_id"), "")
+            location = tables["FileLocations"].get(field(frame, "file_location_id"), "")
             file = tables["FileNames"].get(field(location, "file_name_id"), '""')[1:-1]
             result[number].add((file, field(location, "line")))
-            current = field(row, "parent_frame_id") - 1  # printed one too high; 1 is no parent
+            current = field(frame, "parent_frame_id") - 1  # printed one too high; 1 is no parent
     return result
 
 

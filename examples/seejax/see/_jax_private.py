@@ -229,9 +229,11 @@ def _unwrapped(value: Any, of: str = "") -> tuple[dict[Any, tuple[Any, ...]], An
     while isinstance(value, jax.core.Tracer):
         trace = value._trace
         if hasattr(value, "batch_dim"):
-            axis, value = value.batch_dim, value.val
-            size = value.shape[axis] if isinstance(axis, int) else None
+            axis: Any = value.batch_dim
+            batched: Any = value.val
+            size = batched.shape[axis] if isinstance(axis, int) else None
             role[trace] = ((f"batch axis{of}", axis), (f"batch size{of}", size))
+            value = batched
         elif hasattr(value, "primal"):
             tangents, _ = _unwrapped(value.tangent, " of the tangent")
             role = tangents | role | {trace: ((f"differentiated{of}", "yes"),)}

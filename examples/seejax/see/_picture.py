@@ -41,8 +41,14 @@ class Picture(abc.ABC):
 
     kind: ClassVar[str]
     lead: ClassVar[str] = ""
-    name: str
-    doubt: Spans = ()
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str: ...
+
+    @property
+    def doubt(self) -> Spans:
+        return ()
 
     @abc.abstractmethod
     def summary(self) -> Spans:

@@ -195,8 +195,8 @@ class World:
             outside = [library]
         for foreign in outside:
             if entered or self.code is None or internal(self.code.co_filename):
-                found = Counter(self._first(stack, foreign, entered) for stack in stacks)
-                found.pop(None, None)
+                firsts = [self._first(stack, foreign, entered) for stack in stacks]
+                found = Counter(code for code in firsts if code is not None)
                 for code, times in found.most_common(1):
                     if 2 * times > len(stacks):
                         self.code, self.families = code, {family(code.co_filename)}
@@ -317,12 +317,14 @@ def _docstrings(raw: list[str]) -> dict[int, str | None]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             text = ast.get_docstring(node)
-            if text and (doc := node.body[0]).end_lineno > doc.lineno:
+            doc = node.body[0]
+            end = doc.end_lineno or doc.lineno
+            if text and end > doc.lineno:
                 first = raw[doc.lineno - 1]
                 indent = first[: len(first) - len(first.lstrip())]
                 summary = text.splitlines()[0]
                 folded[doc.lineno - 1] = f'{indent}"""{summary} …"""'
-                folded.update({i: None for i in range(doc.lineno, doc.end_lineno)})
+                folded.update({i: None for i in range(doc.lineno, end)})
     return folded
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from seejax.see._parts import Bar, Line, Note, Pane, Table, text
+from seejax.see._parts import Bar, Line, Note, Pane, Spans, Table, text
 
 
 def render(picture: Any) -> str:
@@ -35,7 +35,7 @@ def _table(table: Table) -> list[str]:
     shown = [i for i, row in enumerate(zip(*table.rows, strict=True)) if not _is_bar(row)]
     shown = shown or list(range(len(table.columns)))
     rows = [[table.columns[i].title for i in shown]]
-    rows += [[text(row[i]) for i in shown] for row in table.rows]
+    rows += [[_cell(row[i]) for i in shown] for row in table.rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [table.caption] if table.caption else []
     for row in rows:
@@ -45,6 +45,10 @@ def _table(table: Table) -> list[str]:
         ]
         lines.append("  ".join(cells).rstrip())
     return lines
+
+
+def _cell(cell: Spans | Bar) -> str:
+    return "" if isinstance(cell, Bar) else text(cell)
 
 
 def _is_bar(cells: tuple) -> bool:

@@ -75,6 +75,7 @@ class Trace(Picture):
     """
 
     kind = "trace"
+    name: str = ""
 
     def __init__(self, f: Callable[..., Any], args: tuple, kwargs: dict, options: dict) -> None:
         self.name = _name(f)
@@ -124,17 +125,18 @@ class Trace(Picture):
         outer = [_jax_private.frames(eqn) for eqn in _jax_private.opened(self.jaxpr).eqns]
         self._world.choose(outer)
         self._number(self.jaxpr, None)
-        if len({(n.span.file, n.span.line) for n in self._nodes if n.span}) > 1:
+        code = self._world.code
+        if code is None or len({(n.span.file, n.span.line) for n in self._nodes if n.span}) > 1:
             return
         stacks = []
         for frames in outer:
-            inside = [i for i, (code, _) in enumerate(frames) if code is self._world.code]
+            inside = [i for i, (entered, _) in enumerate(frames) if entered is code]
             if inside:
                 stacks.append(frames[inside[0] :])
         for level in zip(*stacks, strict=False):
             if len(set(level)) > 1:  # here the equations part: this function is the one to show
                 file = level[0][0].co_filename
-                mine = _source.internal(self._world.code.co_filename)
+                mine = _source.internal(code.co_filename)
                 if not self._world.has(file) and (mine or not _source.internal(file)):
                     self._world.families.add(_source.family(file))
                     self._nodes.clear()
@@ -191,14 +193,14 @@ class Trace(Picture):
                 became.setdefault(index, []).append(row)
         equations = []
         for node in self._nodes:
-            number = self._world.number(node.span) if node.span else None
+            number = (self._world.number(node.span) if node.span else None) or 0
             mine = became.get(node.index, [])
             equations.append(
                 Equation(
                     index=node.index,
                     primitive=node.eqn.primitive.name,
                     line=text.get(number, ""),
-                    lineno=number or 0,
+                    lineno=number,
                     file_lineno=node.span.line if node.span else 0,
                     source=node.span.code.co_name if node.span else "",
                     backward=node.backward,
