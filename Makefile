@@ -8,6 +8,7 @@ SLOW := build classifier digits entmax linear_regression parallel see_browser si
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
+unexport PYTHONDONTWRITEBYTECODE # every page and test starts a Python: 1 s with its bytecode, 4 s without
 .PHONY: help html serve check test screenshot bench pair lock clean
 
 help: ## list these commands

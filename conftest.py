@@ -19,6 +19,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -94,6 +95,15 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *request) -> None:
+        """Say nothing of a browser that went on before it had the file."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(*request)
+
+
 @pytest.fixture(scope="session")
 def serve() -> Iterator[Callable[[Path], str]]:
     """Serve a folder on this machine; return its address."""
@@ -101,7 +111,7 @@ def serve() -> Iterator[Callable[[Path], str]]:
 
         def served(folder: Path) -> str:
             handler = functools.partial(Quiet, directory=folder)
-            server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+            server = Server(("127.0.0.1", 0), handler)
             stack.callback(server.server_close)
             threading.Thread(target=server.serve_forever, daemon=True).start()
             stack.callback(server.shutdown)

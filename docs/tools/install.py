@@ -61,7 +61,8 @@ def install(group: str) -> bool:
     uv = re.search(r"^uv==(?:.*\\\n)*.*\n", LOCKS["docs"].read_text("utf8"), re.MULTILINE)
     only = VENV / "uv.lock"
     only.write_text(uv[0] if uv else "uv", "utf8")
-    by_uv = [VENV / "bin" / "uv", "pip", "sync", "--quiet", "--python", PYTHON, "--require-hashes"]
+    by_uv = [VENV / "bin" / "uv", "pip", "sync", "--quiet", "--python", PYTHON]
+    by_uv += ["--require-hashes"]
     done = pip("--require-hashes", "-r", only) and run(
         *by_uv, *[LOCKS[name] for name in groups], **settings_of_pip()
     )
