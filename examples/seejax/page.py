@@ -25,7 +25,6 @@ def glue(name: str, value: object) -> None:
     Source: MyST-NB reads this from a cell's outputs, as `myst_nb.glue` leaves it there.
 
     >>> glue("page-answer", 42)
-    {'application/papermill.record/text/plain': '42'}
     """
     prefix = "application/papermill.record/"
     data, metadata = format_display_data(value)
