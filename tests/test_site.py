@@ -428,7 +428,7 @@ def test_search_answers(reader, language: str, query: str, width: str) -> None:
 def test_folded_cells_open_by_keyboard_and_say_what_they_hold(reader) -> None:
     for path, check in (("zh/jit.html", "展开"), ("en/jit.html", "Show")):
         page = reader().open(path)
-        folded = page.locator("article details").first
+        folded = page.locator("article .tag_hide-cell details").first
         summary = folded.locator("summary")
         assert check in summary.inner_text()
         inside = folded.locator("pre").first

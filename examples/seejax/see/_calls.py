@@ -479,23 +479,26 @@ class Calls(Picture):
 
         return ahead
 
-    def _traces_kept(self) -> int:
-        """How many traces of it JAX keeps. Fewer than last time: its caches were cleared."""
+    def _traces_kept(self, fresh: bool = False) -> int:
+        """How many traces of it JAX keeps. Fewer than last time: its caches were cleared.
+
+        JAX counts a trace before it keeps it, so after one of ours the count may be known already.
+        """
         with self._lock:
             state = _jax_private.trace_count()
-            if state != self._state:
+            if fresh or state != self._state:
                 self._state, kept = state, _jax_private.cached_traces(self._jit)
                 self._epoch += kept < self._kept
                 self._kept = kept
             return self._kept
 
     def _was_traced(self, call: _UnderWay, before: int) -> bool:
-        kept = self._traces_kept()
-        if not self._jitted:
-            return call.traced
         # No way into the function, but JAX now keeps one more trace of it. Another thread may have
         # made it, so JAX must have reported it in this one, which it does at the top level only.
         reported = any(event == _TRACE and name == self.__name__ for event, name, _ in call.events)
+        kept = self._traces_kept(fresh=reported)
+        if not self._jitted:
+            return call.traced
         return kept > before and (reported or not _jax_private.at_top_level())
 
     def _begin(self, args: tuple, kwargs: dict[str, Any]) -> _UnderWay:
