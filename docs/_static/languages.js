@@ -4,6 +4,7 @@ function place() {
   const named = sections.find(s => "#" + s.id === location.hash);
   const seen = s => { const r = s.getBoundingClientRect(); return r.top < innerHeight && r.bottom > 0; };
   if (named && seen(named)) return location.hash;
+  if (!scrollY) return "";
   const passed = sections.filter(s => s.getBoundingClientRect().top < innerHeight / 3);
   return passed.length ? "#" + passed.at(-1).id : "";
 }
