@@ -46,10 +46,10 @@ pair: $(DOCS) ## after reading both languages of a page again: make pair PAGE=ji
 	@$(TOOLS) tools.pairs stamp $(PAGE)
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --no-header --no-annotate --no-emit-index-url pyproject.toml
+	  --no-header --no-annotate --no-emit-index-url
 
 lock: $(DOCS) ## resolve pyproject.toml anew into the lock files
-	$(COMPILE) --upgrade --extra training --group docs -o requirements.lock
+	$(COMPILE) --upgrade pyproject.toml --extra training --group docs -o requirements.lock
 	$(COMPILE) --upgrade --group test -c requirements.lock -o requirements-test.lock
 
 clean: ## remove everything that was built, .venv too

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import itertools
 import os
 import re
 import shutil
@@ -288,19 +289,21 @@ def test_changed_machinery_is_seen_on_every_page_and_executes_nothing(book: Book
     assert "Anglais" in book.shown("zh") and "Anglais" in book.shown("zh", "index")
 
 
-def test_pages_that_measure_run_last_and_alone(book: Book) -> None:
+def test_a_cell_that_measures_runs_when_no_other_does(book: Book) -> None:
     log = book.root / "log"
-    for name, clock in (("a", "sleep"), ("b", "perf_counter"), ("c", "sleep"), ("d", "monotonic")):
-        begin, end = (
-            f"print('{what} {name}', file=open('{log}', 'a'))" for what in ("begin", "end")
-        )
-        more = [] if clock == "sleep" else ["1"] * 9  # by their length these would begin first
-        book.add(name, f"from time import {clock}, sleep\n{begin}\nsleep(0.2)", *more, end)
-    assert book.execute() == 2 * 2 + 2 * 11
+    start = f"import threading\ndef log(what): print(what, file=open('{log}', 'a'))"
+    clock = "from time import perf_counter"
+    cells = {"long": ("1", 40), "clock": (clock, 9), "magic": ("%time 1", 8), "short": ("1", 3)}
+    for name, (first, count) in cells.items():  # which begin in this order, two at once
+        body = f"log('begin {name}')\nthreading.Event().wait(0.1)\nlog('end {name}')"
+        book.add(name, start, *[f"{first}\n{body}"] * count)
+    assert book.execute() == 60 + 4
     lines = log.read_text().splitlines()
-    assert sorted(lines[:4]) == ["begin a", "begin c", "end a", "end c"]
-    measured = [lines[4:6], lines[6:]]
-    assert sorted(measured) == [["begin b", "end b"], ["begin d", "end d"]]
+    assert len(lines) == 2 * 60
+    for begin, then in itertools.pairwise(lines):
+        if begin in ("begin clock", "begin magic"):
+            assert then == begin.replace("begin", "end"), "nothing began or ended meanwhile"
+    assert "begin long" in lines[lines.index("begin clock") :], "which is not at the end"
 
 
 def test_failing_cells_are_named_by_page_line_and_error(book: Book) -> None:

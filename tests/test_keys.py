@@ -6,6 +6,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from aiorwlock import RWLock
 
 from tools import cache, execute, keys
 
@@ -116,28 +117,37 @@ def test_a_key_changes_with_the_cells_and_the_environment(
     assert keys.key(page) != one
 
 
-def test_the_longest_page_begins_first_and_one_that_measures_is_alone_at_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    began, running = [], []
+def test_the_longest_page_begins_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    began = []
 
-    async def execute_page(run: execute.Run, slots: asyncio.Semaphore) -> None:
+    async def execute_page(run: execute.Run, slots: asyncio.Semaphore, machine: RWLock) -> None:
         async with slots:
-            running.append(run)
-            await asyncio.sleep(0)
-            began.append((run.page.stem, len(running) if run.measures else "any"))
-            running.remove(run)
-
-    def page(name: str, cells: int, cell: str = "1") -> execute.Run:
-        return execute.Run(Path(f"{name}.md"), name, notebook(*[cell] * cells))
+            began.append(run.page.stem)
 
     monkeypatch.setattr(execute, "execute_page", execute_page)
     monkeypatch.setattr(execute.cache, "seconds", {"long": 90.0, "short": 1.0}.get)
-    clocks = page("clock", 99, "%timeit f()"), page("watch", 98, "start = perf_counter()")
-    others = page("short", 50), page("new", 20), page("long", 2), page("newer", 3)
-    asyncio.run(execute.execute_all([*clocks, *others]))
-    first = [(name, "any") for name in ("long", "new", "newer", "short")]
-    assert began == [*first, ("clock", 1), ("watch", 1)]
+    pages = {"short": 50, "new": 20, "long": 2, "newer": 3}
+    runs = [execute.Run(Path(f"{n}.md"), n, notebook(*["1"] * k)) for n, k in pages.items()]
+    asyncio.run(execute.execute_all(runs))
+    assert began == ["long", "new", "newer", "short"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "measuring"),
+    [
+        (["%timeit f()", "x = 1"], [0]),
+        (["%%time\nf()", "!date"], [0]),
+        (["from time import perf_counter as now", "now()", "import os"], [0, 1]),
+        (["import time", "def f():\n    return time.monotonic()", "g = f", "h(f)"], [0, 1, 2, 3]),
+        (["from timeit import repeat\ndef f(g): return repeat(g)", "f(1)", "g(1)"], [0, 1]),
+        (["with see.timeline() as t: pass", "t"], [0]),
+        (["times = [1]", "runtime(1)"], []),
+    ],
+)
+def test_cells_that_measure_are_known(cells: list[str], measuring: list[int]) -> None:
+    page = notebook(*cells)
+    found = list(map(id, execute.that_measure(page.cells)))
+    assert [number for number, cell in enumerate(page.cells) if id(cell) in found] == measuring
 
 
 def test_the_newest_few_states_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ to a term carries its explanation once, at its end, for terms.js to show where t
 
 import functools
 import tomllib
-from copy import deepcopy
 
 from docutils import nodes
 from sphinx import addnodes
@@ -118,7 +117,7 @@ def carry_explanations(app, doctree, docname) -> None:
         title, explained = next(t for t in page.findall(nodes.term) if anchor in t["ids"]).parent
         tip = nodes.container(ids=[f"tip-{anchor}"], classes=["term-tip"])
         tip += nodes.paragraph("", "", nodes.strong("", title.astext()))
-        tip += [deepcopy(part) for part in explained if "term-see" not in part["classes"]]
+        tip += [part.deepcopy() for part in explained if "term-see" not in part["classes"]]
         tips += tip
     doctree += tips
 

@@ -1,5 +1,6 @@
-"""Run the pages: each once for both languages, the longest first, those that measure time alone."""
+"""Run the pages: each once for both languages, the longest first, a cell that measures alone."""
 
+import ast
 import asyncio
 import contextlib
 import os
@@ -9,9 +10,11 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import nbformat
+from aiorwlock import RWLock
+from IPython.core.inputtransformer2 import TransformerManager
 from myst_nb.core.read import myst_nb_reader_plugin
 from nbclient import NotebookClient
 from nbclient.exceptions import CellTimeoutError
@@ -23,8 +26,7 @@ from tools.keys import key as key_of
 
 CELL_TIMEOUT_S = 300
 
-# A page whose cells say one of these measures time: it runs when no other page does.
-CLOCKS = re.compile(r"\b(perf_counter|process_time|monotonic|timeit|timeline)")
+CLOCKS = {"time", "timeit", "timeline", "perf_counter", "process_time", "monotonic"}
 
 
 class Run(NamedTuple):
@@ -33,10 +35,6 @@ class Run(NamedTuple):
     page: Path
     key: str
     notebook: nbformat.NotebookNode
-
-    @property
-    def measures(self) -> bool:
-        return any(CLOCKS.search(cell.source) for cell in code_cells(self.notebook))
 
     @property
     def expected_s(self) -> float:
@@ -90,25 +88,76 @@ def shorten_errors(notebook: nbformat.NotebookNode) -> None:
                 output.traceback = [f"{output.ename}: {message}"]
 
 
-async def execute_page(run: Run, slots: asyncio.Semaphore) -> None:
+def that_measure(cells: list[nbformat.NotebookNode]) -> Iterator[nbformat.NotebookNode]:
+    """The cells that name a clock, or a function that an earlier one of them defined.
+
+    >>> sources = ["from timeit import repeat as r", "def ms(f): return r(f)", "f = 1", "ms(f)"]
+    >>> cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    >>> [cells.index(cell) for cell in that_measure(cells)]
+    [0, 1, 3]
+    """
+    clocks = set(CLOCKS)
+    for cell in cells:
+        try:
+            tree = ast.parse(TransformerManager().transform_cell(cell.source))
+        except SyntaxError:  # a cell of another language
+            if clocks & set(re.findall(r"\w+", cell.source)):
+                yield cell
+            continue
+        if clocks & names_in(tree):
+            yield cell
+        for part in tree.body:
+            if clocks & names_in(part):
+                if isinstance(part, ast.FunctionDef):
+                    clocks.add(part.name)
+                elif isinstance(part, ast.ImportFrom):  # perhaps by another name
+                    clocks |= names_in(part)
+
+
+def names_in(tree: ast.AST) -> set[str]:
+    """Every name that code reads, calls, imports or hands to a magic command."""
+    fields = ("id", "attr", "module", "name", "asname", "value")
+    found = (getattr(node, field, None) for node in ast.walk(tree) for field in fields)
+    return {name for name in found if isinstance(name, str)}
+
+
+class Kernel(NotebookClient):
+    """Runs one page: starting and computing share the machine, measuring has it for itself."""
+
+    def __init__(self, notebook: nbformat.NotebookNode, machine: RWLock, folder: str) -> None:
+        super().__init__(
+            notebook,
+            timeout=CELL_TIMEOUT_S,
+            shutdown_kernel="immediate",
+            record_timing=False,  # it would change the metadata that the key holds
+            resources={"metadata": {"path": folder}},
+            extra_arguments=[
+                "--log-level=40",  # it warns that it talks over localhost
+                "--InteractiveShell.xmode=Plain",  # frames of JAX in colour take seconds
+            ],
+        )
+        self.machine = machine
+        self.measuring = {id(cell) for cell in that_measure(code_cells(notebook))}
+
+    async def async_start_new_kernel(self, **options: Any) -> None:
+        async with self.machine.reader:  # pyrefly: ignore
+            await super().async_start_new_kernel(**options)
+            await self.async_start_new_kernel_client()
+
+    async def async_execute_cell(self, cell, *args, **options):
+        turn = self.machine.writer if id(cell) in self.measuring else self.machine.reader
+        async with turn:  # pyrefly: ignore
+            return await super().async_execute_cell(cell, *args, **options)
+
+
+async def execute_page(run: Run, slots: asyncio.Semaphore, machine: RWLock) -> None:
     page, notebook = run.page, run.notebook
     error = None
     async with slots:
         begin = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:  # what a page writes is gone with it
-            client = NotebookClient(
-                notebook,
-                timeout=CELL_TIMEOUT_S,
-                shutdown_kernel="immediate",
-                record_timing=False,  # it would change the metadata that the key holds
-                resources={"metadata": {"path": folder}},
-                extra_arguments=[
-                    "--log-level=40",  # it warns that it talks over localhost
-                    "--InteractiveShell.xmode=Plain",  # frames of JAX in colour take seconds
-                ],
-            )
             try:
-                await client.async_execute()
+                await Kernel(notebook, machine, folder).async_execute()
             except Exception as caught:  # a failing cell, a dead kernel, one that never started
                 error = caught
         check_outcome(page, notebook, error)
@@ -119,14 +168,11 @@ async def execute_page(run: Run, slots: asyncio.Semaphore) -> None:
 
 
 async def execute_all(runs: list[Run]) -> list:
-    """Every outcome: first pages that can share the machine, then one by one those that measure."""
+    """Every outcome: as many pages at once as there are cores, the longest first."""
+    slots, machine = asyncio.Semaphore(os.cpu_count() or 1), RWLock()
     runs = sorted(runs, key=lambda run: run.expected_s, reverse=True)
-    slots, alone = asyncio.Semaphore(os.cpu_count() or 1), asyncio.Semaphore(1)
-    outcomes = []
-    for together, room in ((False, slots), (True, alone)):
-        tasks = [execute_page(run, room) for run in runs if run.measures is together]
-        outcomes += await asyncio.gather(*tasks, return_exceptions=True)
-    return outcomes
+    pages = [execute_page(run, slots, machine) for run in runs]
+    return await asyncio.gather(*pages, return_exceptions=True)
 
 
 @contextlib.contextmanager
