@@ -168,8 +168,11 @@ async def execute_page(run: Run, slots: asyncio.Semaphore, machine: RWLock) -> N
 
 
 async def execute_all(runs: list[Run]) -> list:
-    """Every outcome: as many pages at once as there are cores, the longest first."""
-    slots, machine = asyncio.Semaphore(os.cpu_count() or 1), RWLock()
+    """Every outcome, the longest page first.
+
+    One page more at once than there are cores: while one waits to measure, none is idle.
+    """
+    slots, machine = asyncio.Semaphore((os.cpu_count() or 1) + 1), RWLock()
     runs = sorted(runs, key=lambda run: run.expected_s, reverse=True)
     pages = [execute_page(run, slots, machine) for run in runs]
     return await asyncio.gather(*pages, return_exceptions=True)
