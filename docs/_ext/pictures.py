@@ -2,10 +2,10 @@
 
 import re
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
-from seejax import see
-
+SEE = find_spec("seejax.see").submodule_search_locations[0]  # without importing JAX
 # As a picture wrote them when its cell ran: after an edit the files of today are others.
 COPY = re.compile(r"<(style|script) data-seejax\b[^>]*>.*?</\1>", re.DOTALL)
 
@@ -14,7 +14,7 @@ def copy_files(app) -> None:
     static = Path(app.outdir) / "_static"
     static.mkdir(parents=True, exist_ok=True)
     for name in ("see.css", "see.js"):
-        shutil.copy(see.STATIC / name, static / name)
+        shutil.copy(Path(SEE, name), static / name)
 
 
 def share_assets(app, pagename, templatename, context, doctree) -> None:

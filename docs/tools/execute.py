@@ -170,9 +170,9 @@ async def execute_page(run: Run, slots: asyncio.Semaphore, machine: RWLock) -> N
 async def execute_all(runs: list[Run]) -> list:
     """Every outcome, the longest page first.
 
-    One page more at once than there are cores: while one waits to measure, none is idle.
+    Two pages more at once than there are cores: while some wait to measure, no core is idle.
     """
-    slots, machine = asyncio.Semaphore((os.cpu_count() or 1) + 1), RWLock()
+    slots, machine = asyncio.Semaphore((os.cpu_count() or 1) + 2), RWLock()
     runs = sorted(runs, key=lambda run: run.expected_s, reverse=True)
     pages = [execute_page(run, slots, machine) for run in runs]
     return await asyncio.gather(*pages, return_exceptions=True)
