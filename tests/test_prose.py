@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import autocorrect_py
@@ -16,20 +17,12 @@ CHINESE = sorted((ROOT / "docs" / "zh").rglob("*.md"))
 WRITTEN = [*CHINESE, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
 MARKDOWN = pairs.markdown()
 
-# The words of one idea that this book does not use, with the one it does.
+# Other words for a term, that this book does not use, with the one it does.
 TERMS = {
-    "密钥": "随机数键",  # a PRNG key keeps no secret
-    "跟踪": "追踪",
-    "异步调度": "异步派发",
-    "异步分发": "异步派发",
-    "自动矢量化": "自动向量化",
-    "就地更新": "原地更新",
-    "原位更新": "原地更新",
-    "叶节点": "叶子",
-    "叶子节点": "叶子",
-    "缓冲区捐献": "缓冲区捐赠",
+    word: term["zh"]
+    for term in tomllib.loads((ROOT / "docs" / "data" / "terms.toml").read_text("utf8")).values()
+    for word in term.get("avoid", [])
 }
-
 
 # AutoCorrect's own rules, but: a formula is spaced as a word is, and 雅可比-向量积 is one word.
 RULES = {"space-dollar": 1, "space-dash": 0}

@@ -213,10 +213,9 @@ def test_times_add_up_to_the_call():
     wall_ms = (time.perf_counter() - start) * 1e3
     call = f.calls[0]
     total = call.trace_ms + call.compile_ms + call.run_ms
-    assert 50 <= call.trace_ms < total <= wall_ms
-    assert total > 0.8 * wall_ms  # the rest is the bookkeeping of the record itself
+    assert 50 <= call.trace_ms < call.trace_ms + call.compile_ms < total <= wall_ms
     f(x)
-    assert f.calls[1].trace_ms == f.calls[1].compile_ms == 0 < f.calls[1].run_ms < 50
+    assert f.calls[1].trace_ms == f.calls[1].compile_ms == 0 < f.calls[1].run_ms
 
 
 def test_what_the_trace_compiles_for_itself_is_not_counted_as_this_compile():
