@@ -615,7 +615,7 @@ def test_the_front_page_says_where_to_start_and_when_it_was_built(site: Path) ->
     for language in LANGUAGES:
         article = soup(f"{language}/index.html").article
         text = article.get_text()
-        assert len(article.select(".entrances a")) == 3
+        assert len(article.select(".entrances li")) == 3
         assert f"JAX {jax.__version__}" in text and re.search(r"20\d\d-\d\d-\d\d", text)
         before = [p.get_text() for p in article.select("p")][:1]
         assert before and "NumPy" in before[0]
