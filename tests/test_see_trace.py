@@ -757,6 +757,27 @@ def test_reading_a_long_program_takes_no_longer_than_it_must():
     assert len(computations["m"].instructions) == 4500
 
 
+def test_a_picture_of_a_long_program_costs_little_beside_compiling_it():
+    def long(x):
+        for _ in range(1500):
+            x = jnp.sin(x)
+            x = x * 1.01
+            x = x + 0.5
+        return x
+
+    def cpu_s(thunk):
+        jax.clear_caches()
+        start = time.process_time()
+        made.append(thunk())
+        return time.process_time() - start
+
+    made, x = [], jnp.ones(3)
+    compiling_s = cpu_s(lambda: jax.jit(long).lower(x).compile())
+    picture_s = cpu_s(lambda: see.trace(long, x)._repr_html_())
+    assert made[1].count("data-e=") > 4500
+    assert picture_s < 5 * compiling_s  # twice of it are JAX's own
+
+
 # --- what it accepts, and what it does when that fails
 
 

@@ -459,8 +459,8 @@ def trace(
 ) -> Trace:
     """Python source, jaxpr and optimized HLO of f side by side; point at a line to see its others.
 
-    Nothing is executed: f is traced and compiled for these arguments, which may be arrays or
-    `jax.ShapeDtypeStruct`. A function that fails to trace is shown with JAX's error at its line.
+    Nothing is executed: f is traced, and compiled twice, for these arguments, which may be arrays
+    or `jax.ShapeDtypeStruct`; the second program is the first with the equations' numbers in it. A function that fails to trace is shown with JAX's error at its line.
 
     Args:
       f: any function JAX can trace: plain, jitted, under grad or vmap, a partial, a method.
