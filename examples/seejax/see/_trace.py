@@ -460,7 +460,8 @@ def trace(
     """Python source, jaxpr and optimized HLO of f side by side; point at a line to see its others.
 
     Nothing is executed: f is traced, and compiled twice, for these arguments, which may be arrays
-    or `jax.ShapeDtypeStruct`; the second program is the first with the equations' numbers in it. A function that fails to trace is shown with JAX's error at its line.
+    or `jax.ShapeDtypeStruct`; the second program is the first with the numbers of the equations
+    in it. A function that fails to trace is shown with JAX's error at its line.
 
     Args:
       f: any function JAX can trace: plain, jitted, under grad or vmap, a partial, a method.
