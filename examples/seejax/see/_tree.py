@@ -81,7 +81,8 @@ class _Node:
         """What JAX says of a registered class besides its name: static fields, mostly."""
         text = _text(self.structure)
         name = text.removeprefix(f"CustomNode({self.type.__name__}[")
-        return "" if name == text else name.rpartition("], [")[0].replace("()", "")
+        said = "" if name == text else name.rpartition("], [")[0]
+        return "" if said in ("()", "None") else said
 
     def __str__(self) -> str:
         if self.leaf or self.absent:
@@ -263,6 +264,8 @@ class Tree(Picture):
         different = {d.path for d in self.differences}
         lines = []
         for node in tree._root.walk():
+            if node.absent and not numbers:
+                continue  # `other` by itself
             marked = node.path in different
             lines.append(
                 Line(
