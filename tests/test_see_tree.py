@@ -7,6 +7,7 @@ import gc
 import time
 import weakref
 from typing import Any
+from unittest.mock import MagicMock
 
 import flax.linen as nn
 import jax
@@ -45,6 +46,14 @@ class Keyless:
         return cls(*children)
 
 
+@jax.tree_util.register_pytree_with_keys_class
+class Twins(Keyless):
+    """Its children all have the same key."""
+
+    def tree_flatten_with_keys(self):
+        return [(jax.tree_util.DictKey("k"), child) for child in self.children], None
+
+
 class Unspeakable:
     """Whatever is asked of it, it raises."""
 
@@ -54,8 +63,10 @@ class Unspeakable:
     def __getattr__(self, name):
         raise RuntimeError(f"no {name}")
 
-    __str__ = __eq__ = __repr__
-    __hash__ = object.__hash__
+    def __eq__(self, other):
+        raise RuntimeError("no comparison")
+
+    __str__, __hash__ = __repr__, object.__hash__
 
 
 def linen():
@@ -66,7 +77,7 @@ def linen():
 
 def optimizer(params):
     labels = {key: "slow" if key == "a" else "fast" for key in params}
-    parts = {"slow": optax.sgd(0.1), "fast": optax.adam(0.1)}
+    parts: dict[Any, Any] = {"slow": optax.sgd(0.1), "fast": optax.adam(0.1)}
     clip, many = optax.clip_by_global_norm(1.0), optax.multi_transform(parts, labels)
     return optax.chain(clip, many).init(params)
 
@@ -81,8 +92,21 @@ TREES = {
     "small": lambda: [jnp.ones(3, "int4"), jnp.ones(3, "bfloat16"), jnp.ones((0, 5)), jnp.ones(())],
     "keys": lambda: [jax.random.key(0), jax.random.split(jax.random.key(0), 5)],
     "shapes": lambda: jax.eval_shape(linen),
-    "class": lambda: [Block(1.0, Block(jnp.ones(2), name="tanh")), Keyless(1, [2])],
-    "leaves": lambda: ["relu", object(), {1, 2}, jnp.sin, 2**70, range(3), Unspeakable()],
+    "class": lambda: [
+        Block(1.0, Block(jnp.ones(2), name="tanh")),
+        Keyless(1, [2]),
+        Twins(1, [2], 3),
+    ],
+    "leaves": lambda: [
+        MagicMock(),
+        "relu",
+        object(),
+        {1, 2},
+        jnp.sin,
+        2**70,
+        range(3),
+        Unspeakable(),
+    ],
     "linen": linen,
     "nnx": lambda: nnx.MLP([4, 3, 2], rngs=nnx.Rngs(0)) if hasattr(nnx, "MLP") else None,
     "state": lambda: nnx.split(nnx.Linear(4, 3, rngs=nnx.Rngs(0)))[1],
@@ -163,7 +187,7 @@ def test_what_only_one_tree_has_leaves_a_place_in_the_other():
     first, second = str(picture).split("second tree")[:2]
     assert first.index("['a']") < first.index("['b']  missing") < first.index("['c']")
     assert "['x']" in second and "['x']" not in first
-    assert len(picture.leaves) == 2 and len(picture.other.leaves) == 3
+    assert picture.other and (len(picture.leaves), len(picture.other.leaves)) == (2, 3)
     panes = BeautifulSoup(picture.html(), "html.parser").select(".see-pane")
     lit = [{line["data-e"] for line in pane.select("[data-e]")} for pane in panes]
     assert len(lit) == 2 and lit[0] < lit[1]

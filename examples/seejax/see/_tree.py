@@ -13,6 +13,7 @@ from seejax.see._parts import Column, Line, Pane, Span, Spans, Table
 from seejax.see._picture import Picture
 
 _MOST = 60  # rows of differences that are shown
+_EXTENDED = jax.dtypes.extended  # dtypes of JAX's own, such as that of a PRNG key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +91,7 @@ class _Node:
         return "None" if self.type is type(None) else self.type.__name__
 
     def walk(self) -> "Iterator[_Node]":
-        waiting = [self]
+        waiting: list[_Node] = [self]
         while waiting:
             yield (node := waiting.pop())
             waiting += reversed(node.children.values())
@@ -105,13 +106,16 @@ def _describe(path: str, value: Any) -> Leaf:
         typed = value if hasattr(value, "dtype") else jax.typeof(value)
         shape, dtype = tuple(typed.shape), typed.dtype
         weak = bool(getattr(typed, "weak_type", False))
-        size = int(np.dtype(dtype).itemsize if isinstance(dtype, str) else dtype.itemsize)
+        dtype = np.dtype(dtype) if isinstance(dtype, str) else dtype
+        if not isinstance(dtype, np.dtype) and not jax.dtypes.issubdtype(dtype, _EXTENDED):
+            return Leaf(path, kind)
+        name = "float0" if dtype == jax.dtypes.float0 else str(dtype)
     except Exception:  # no array; or an object that only looks like one
         return Leaf(path, kind)
     try:
-        return Leaf(path, kind, shape, str(dtype), weak, int(math.prod(shape)) * size)
+        return Leaf(path, kind, shape, name, weak, int(math.prod(shape)) * dtype.itemsize)
     except Exception:  # a symbolic shape has no size
-        return Leaf(path, kind, shape, str(dtype), weak)
+        return Leaf(path, kind, shape, name, weak)
 
 
 def _key(entry: Any) -> str:
@@ -127,6 +131,9 @@ def _nodes(tree: Any) -> _Node:
     waiting = [(tree, "", "", 0, roots)]
     while waiting:
         value, key, path, depth, siblings = waiting.pop()
+        place = key
+        while place in siblings:  # keys of somebody else's class need not be different
+            place += "\0"
         try:
             inside, structure = jax.tree_util.tree_flatten_with_path(
                 value, is_leaf=lambda x, value=value: x is not value
@@ -139,12 +146,11 @@ def _nodes(tree: Any) -> _Node:
             raise ValueError(message) from error
         if jax.tree_util.treedef_is_leaf(structure) and inside and not inside[0][0]:
             leaf = _describe(path, value)
-            siblings[key] = _Node(key, path, depth, type(value), structure, leaf)
+            siblings[place] = _Node(key, path, depth, type(value), structure, leaf)
             continue
-        node = siblings[key] = _Node(key, path, depth, type(value), structure, None)
+        node = siblings[place] = _Node(key, path, depth, type(value), structure, None)
         below = [("".join(map(_key, entries)), child) for entries, child in inside]
-        node.children.update(dict.fromkeys(key for key, _ in below))  # the order
-        waiting += [(child, k, path + k, depth + 1, node.children) for k, child in below]
+        waiting += [(v, k, path + k, depth + 1, node.children) for k, v in reversed(below)]
     return roots[""]
 
 
@@ -289,8 +295,9 @@ def _row(difference: Difference) -> tuple[Spans, ...]:
 def _told(node: _Node, marked: bool) -> Spans:
     wavy = "wavy" * marked
     if leaf := node.leaf:
-        unknown = leaf.bytes is None
-        size = Span("size unknown" if unknown else _size(leaf.bytes), "t", word=unknown)
+        size = Span("size unknown", "t", word=True)
+        if leaf.bytes is not None:
+            size = Span(_size(leaf.bytes), "t")
         kind = () if leaf.dtype is None else (Span(f"  {leaf.type}", "t"),)
         return Span(str(leaf), wavy), Span("  "), size, *kind
     if node.absent:
