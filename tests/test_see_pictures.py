@@ -40,6 +40,11 @@ def made_of_parts(name):
             power(1.0, label=None)
         power.__name__ = HOSTILE
         return power
+    if name == "tree":
+        return see.tree({HOSTILE: jnp.ones(3), "b": [None, HOSTILE, {"c": 1.0}], "n": ()})
+    if name == "trees":
+        first = {HOSTILE: jnp.ones(3), "b": [None, {"c": 1.0}], "n": (), "long": {"k": [1.0] * 3}}
+        return see.tree(first, {HOSTILE: jnp.ones(4), "b": (1, {"d": 1}), "n": None})
     if name == "error":
         return see.trace(refuses, 1.0)
     f = jax.grad(loss)
@@ -57,7 +62,7 @@ def made_of_parts(name):
     return picture
 
 
-NAMES = ["trace", "calls", "error", "approximate", "no source"]
+NAMES = ["trace", "calls", "tree", "trees", "error", "approximate", "no source"]
 
 
 @pytest.fixture(scope="module", params=NAMES)

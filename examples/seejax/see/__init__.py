@@ -12,15 +12,20 @@ from seejax.see._calls import Call, Calls, calls
 from seejax.see._html import ASSETS, STATIC
 from seejax.see._picture import Picture
 from seejax.see._trace import Equation, Trace, trace
+from seejax.see._tree import Difference, Leaf, Tree, tree
 
 __all__ = [
     "ASSETS",
     "STATIC",
     "Call",
     "Calls",
+    "Difference",
     "Equation",
+    "Leaf",
     "Picture",
     "Trace",
+    "Tree",
     "calls",
     "trace",
+    "tree",
 ]

@@ -64,6 +64,27 @@ CHINESE = {
     "unknown": "不明",
     "under {}": "在 {} 之下",
     "not under a transformation": "不在变换之下",
+    # tree
+    "{} leaf": "{} 片叶子",
+    "{} leaves": "{} 片叶子",
+    "{} of unknown size": "{} 片大小不明",
+    "{} difference": "{} 处不同",
+    "{} differences": "{} 处不同",
+    "tree": "树",
+    "first tree": "第一棵树",
+    "second tree": "第二棵树",
+    "differences": "不同之处",
+    "path": "路径",
+    "difference": "不同",
+    "root": "根",
+    "no leaf": "没有叶子",
+    "size unknown": "大小不明",
+    "static": "静态",
+    "missing": "缺少",
+    "container": "容器",
+    "type": "类型",
+    "shape": "形状",
+    "dtype": "dtype",
 }
 
 
