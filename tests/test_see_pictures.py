@@ -40,6 +40,14 @@ def made_of_parts(name):
             power(1.0, label=None)
         power.__name__ = HOSTILE
         return power
+    if name == "keys":
+        with see.keys() as k:
+            key = jax.random.key(0)
+            jax.random.normal(key), jax.random.uniform(key, (3, 100, 1000))
+            jax.random.split(jax.random.split(key)[1], 100)
+            jax.vmap(jax.random.normal)(jax.random.split(key, 3))
+        k.name = HOSTILE
+        return k
     if name == "error":
         return see.trace(refuses, 1.0)
     f = jax.grad(loss)
@@ -57,7 +65,7 @@ def made_of_parts(name):
     return picture
 
 
-NAMES = ["trace", "calls", "error", "approximate", "no source"]
+NAMES = ["trace", "calls", "keys", "error", "approximate", "no source"]
 
 
 @pytest.fixture(scope="module", params=NAMES)

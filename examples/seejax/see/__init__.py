@@ -10,6 +10,7 @@
 
 from seejax.see._calls import Call, Calls, calls
 from seejax.see._html import ASSETS, STATIC
+from seejax.see._keys import Keys, Node, Use, keys
 from seejax.see._picture import Picture
 from seejax.see._trace import Equation, Trace, trace
 
@@ -19,8 +20,12 @@ __all__ = [
     "Call",
     "Calls",
     "Equation",
+    "Keys",
+    "Node",
     "Picture",
     "Trace",
+    "Use",
     "calls",
+    "keys",
     "trace",
 ]
