@@ -286,6 +286,16 @@ def test_an_empty_split_and_no_key_at_all():
     assert "no key was seen" in str(k)
 
 
+def test_a_long_chain_is_drawn():
+    with see.keys() as k:
+        key = random.key(0)
+        for _ in range(1500):
+            key, _one = random.split(key)
+    lines = str(k).splitlines()
+    assert len(lines) == 3 + 3001 and max(map(len, lines)) < 60
+    assert "3001 keys, 1500 uses, 0 reused" in lines[0] and "more in nodes" in k.html()
+
+
 def test_implementations_are_told_apart():
     with see.keys() as k:
         for impl in ("rbg", "unsafe_rbg", "threefry2x32", "rbg"):

@@ -46,6 +46,8 @@ def made_of_parts(name):
             jax.random.normal(key), jax.random.uniform(key, (3, 100, 1000))
             jax.random.split(jax.random.split(key)[1], 100)
             jax.vmap(jax.random.normal)(jax.random.split(key, 3))
+            for _ in range(20):
+                key, _one = jax.random.split(key)
         k.name = HOSTILE
         return k
     if name == "error":

@@ -16,6 +16,7 @@ from seejax.see._parts import Line, Pane, Span, Spans, joined
 from seejax.see._picture import Picture
 
 _MOST = 8  # keys of one split that are drawn though nothing is known of them
+_DEEPEST = 12  # levels of indentation; a chain that goes on is not pushed off a phone
 
 _MAKE = ("key", "PRNGKey", "wrap_key_data")
 
@@ -193,21 +194,35 @@ class Keys(Picture):
         return joined([(Span(each, word=True),) for each in said], ", ")
 
     def parts(self) -> Iterable[Pane]:
-        yield Pane("keys", tuple(self._tree(None, 0)), "no key was seen", "nodes")
+        yield Pane("keys", tuple(self._tree()), "no key was seen", "nodes")
         if self._traced:
             lines = tuple(Line((Span(str(use)),), dim=True) for use in self._traced)
             yield Pane("calls with unknown keys", lines, rest="traced")
 
-    def _tree(self, parent: int | None, depth: int) -> Iterable[Line]:
+    def _tree(self) -> Iterable[Line]:
+        """Each key above those that came from it; a chain may be deeper than Python recurses."""
+        below: dict[int | None, list[int]] = {}
         for node in self._nodes:
-            if node.parent == parent:
-                below = [n.number for n in self._nodes if n.parent == node.number]
-                yield self._line(node, depth, tuple(below))
-                yield from self._tree(node.number, depth + 1)
+            below.setdefault(node.parent, []).append(node.number)
+        rest: dict[int | None, list[_Batch]] = {}
         for batch in self._batches:
-            if batch.parent == parent and (left := len(batch.rows) - batch.met):
-                said = (Span(batch.how), Span(": "), Span(f"{left} with no use seen", word=True))
-                yield Line(said, depth=depth, dim=True)
+            rest.setdefault(batch.parent, []).append(batch)
+        waiting: list[tuple[int | _Batch, int]] = []
+
+        def wait(parent: int | None, depth: int) -> None:
+            children = [*below.get(parent, []), *rest.get(parent, [])]
+            waiting.extend((child, min(depth, _DEEPEST)) for child in reversed(children))
+
+        wait(None, 0)
+        while waiting:
+            child, depth = waiting.pop()
+            if isinstance(child, _Batch):
+                if left := len(child.rows) - child.met:
+                    said = Span(f"{left} with no use seen", word=True)
+                    yield Line((Span(child.how), Span(": "), said), depth=depth, dim=True)
+            else:
+                yield self._line(self._nodes[child], depth, tuple(below.get(child, ())))
+                wait(child, depth + 1)
 
     def _line(self, node: Node, depth: int, below: tuple[int, ...]) -> Line:
         spans = (Span(node.how, "o"),)
