@@ -45,6 +45,16 @@ def made_of_parts(name):
     if name == "trees":
         first = {HOSTILE: jnp.ones(3), "b": [None, {"c": 1.0}], "n": (), "long": {"k": [1.0] * 3}}
         return see.tree(first, {HOSTILE: jnp.ones(4), "b": (1, {"d": 1}), "n": None})
+    if name == "keys":
+        with see.keys() as k:
+            key = jax.random.key(0)
+            jax.random.normal(key), jax.random.uniform(key, (3, 100, 1000))
+            jax.random.split(jax.random.split(key)[1], 100)
+            jax.vmap(jax.random.normal)(jax.random.split(key, 3))
+            for _ in range(20):
+                key, _one = jax.random.split(key)
+        k.name = HOSTILE
+        return k
     if name == "error":
         return see.trace(refuses, 1.0)
     f = jax.grad(loss)
@@ -62,7 +72,7 @@ def made_of_parts(name):
     return picture
 
 
-NAMES = ["trace", "calls", "tree", "trees", "error", "approximate", "no source"]
+NAMES = ["trace", "calls", "tree", "trees", "error", "approximate", "no source", "keys"]
 
 
 @pytest.fixture(scope="module", params=NAMES)

@@ -10,6 +10,7 @@
 
 from seejax.see._calls import Call, Calls, calls
 from seejax.see._html import ASSETS, STATIC
+from seejax.see._keys import Keys, Node, Use, keys
 from seejax.see._picture import Picture
 from seejax.see._trace import Equation, Trace, trace
 from seejax.see._tree import Difference, Leaf, Tree, tree
@@ -21,11 +22,15 @@ __all__ = [
     "Calls",
     "Difference",
     "Equation",
+    "Keys",
     "Leaf",
+    "Node",
     "Picture",
     "Trace",
     "Tree",
+    "Use",
     "calls",
+    "keys",
     "trace",
     "tree",
 ]

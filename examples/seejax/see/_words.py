@@ -85,6 +85,21 @@ CHINESE = {
     "type": "类型",
     "shape": "形状",
     "dtype": "dtype",
+    # keys
+    "keys of": "随机数键的来历",
+    "keys": "随机数键",
+    "{} key": "{} 个键",
+    "{} keys": "{} 个键",
+    "{} use": "{} 次使用",
+    "{} uses": "{} 次使用",
+    "{} reused": "{} 个重复使用",
+    "reused": "重复使用",
+    "no use seen": "没有看到使用",
+    "{} with no use seen": "{} 个没有看到使用",
+    "no key was seen": "没有看到随机数键",
+    "calls with unknown keys": "键不明的调用",
+    "{} call with unknown keys": "{} 次调用的键不明",
+    "{} calls with unknown keys": "{} 次调用的键不明",
 }
 
 
