@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT / "docs" / "_ext"))  # as conf.py does
 
 import chinese  # noqa: E402
 import colophon  # noqa: E402
+import terms  # noqa: E402
 
 PIXEL = base64.b64encode((ROOT / "docs" / "screenshot.png").read_bytes()).decode()
 OUTPUTS = {
@@ -90,7 +91,7 @@ def small(request, tmp_path_factory) -> SimpleNamespace:
     (source / "index.ipynb").write_text(page(*puzzles, *others, solution))
     (source / "long.md").write_text(LONG)
     shutil.copy(ROOT / "docs" / language / "terms.md", source)
-    for name in ("jit", "autograd", "linear-regression", "flax", "training", "tracking", "entmax"):
+    for name in dict.fromkeys(term["see"] for term in terms.terms().values() if "see" in term):
         (source / f"{name}.md").write_text(f"---\norphan: true\n---\n({name})=\n# {name}\n")
     environment = {
         **os.environ,

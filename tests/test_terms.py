@@ -552,7 +552,21 @@ def unlinked(source: str, language: str, known: dict[str, dict]) -> list[str]:
 
 
 @pytest.mark.parametrize("language", ["zh", "en"])
-@pytest.mark.parametrize("page", ["index", "jit", "retracing", "autograd", "gradient-traps"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "index",
+        "numpy",
+        "random",
+        "jit",
+        "retracing",
+        "control-flow",
+        "pytrees",
+        "vmap",
+        "autograd",
+        "gradient-traps",
+    ],
+)
 def test_a_term_is_linked_or_explained_where_it_first_appears(page: str, language: str) -> None:
     source = (ROOT / "docs" / language / f"{page}.md").read_text("utf8")
     assert not (late := unlinked(source, language, TERMS)), f"not linked at first: {late}"
