@@ -8,6 +8,7 @@
 ['compiled', 'cached']
 """
 
+from seejax.see._axes import Axes, Leaf, Operation, axes
 from seejax.see._calls import Call, Calls, calls
 from seejax.see._html import ASSETS, STATIC
 from seejax.see._picture import Picture
@@ -16,11 +17,15 @@ from seejax.see._trace import Equation, Trace, trace
 __all__ = [
     "ASSETS",
     "STATIC",
+    "Axes",
     "Call",
     "Calls",
     "Equation",
+    "Leaf",
+    "Operation",
     "Picture",
     "Trace",
+    "axes",
     "calls",
     "trace",
 ]
