@@ -40,6 +40,11 @@ def made_of_parts(name):
             power(1.0, label=None)
         power.__name__ = HOSTILE
         return power
+    if name == "axes":
+        odd = {HOSTILE: jnp.ones((3, 4)), "k": jax.random.split(jax.random.key(0), 3)}
+        picture = see.axes(lambda p, w: jnp.tanh(p[HOSTILE] @ w), (0, None), 0, odd, jnp.ones(4))
+        picture.name = HOSTILE
+        return picture
     if name == "error":
         return see.trace(refuses, 1.0)
     f = jax.grad(loss)
@@ -57,7 +62,7 @@ def made_of_parts(name):
     return picture
 
 
-NAMES = ["trace", "calls", "error", "approximate", "no source"]
+NAMES = ["trace", "calls", "axes", "error", "approximate", "no source"]
 
 
 @pytest.fixture(scope="module", params=NAMES)

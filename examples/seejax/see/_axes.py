@@ -216,10 +216,8 @@ def _arguments(f: Any, in_axes: Any, args: tuple, kwargs: dict) -> tuple[Leaf, .
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
-        counts = (
-            f"{_count(len(in_axes), 'entry')}, f got {_count(len(args), 'argument')} by position"
-        )
-        raise ValueError(f"in_axes has {counts}")
+        given = _count(len(args), "argument")
+        raise ValueError(f"in_axes has length {len(in_axes)}, f got {given} by position")
     entries = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
     found = []
     for name, value, entry in zip(_names(f, args), args, entries, strict=True):
