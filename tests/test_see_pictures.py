@@ -55,6 +55,11 @@ def made_of_parts(name):
                 key, _one = jax.random.split(key)
         k.name = HOSTILE
         return k
+    if name == "axes":
+        odd = {HOSTILE: jnp.ones((3, 4)), "k": jax.random.split(jax.random.key(0), 3)}
+        picture = see.axes(lambda p, w: jnp.tanh(p[HOSTILE] @ w), (0, None), 0, odd, jnp.ones(4))
+        picture.name = HOSTILE
+        return picture
     if name == "error":
         return see.trace(refuses, 1.0)
     f = jax.grad(loss)
@@ -72,7 +77,7 @@ def made_of_parts(name):
     return picture
 
 
-NAMES = ["trace", "calls", "tree", "trees", "error", "approximate", "no source", "keys"]
+NAMES = ["trace", "calls", "tree", "trees", "error", "approximate", "no source", "keys", "axes"]
 
 
 @pytest.fixture(scope="module", params=NAMES)

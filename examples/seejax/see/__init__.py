@@ -8,6 +8,7 @@
 ['compiled', 'cached']
 """
 
+from seejax.see._axes import Axes, Operation, axes
 from seejax.see._calls import Call, Calls, calls
 from seejax.see._html import ASSETS, STATIC
 from seejax.see._keys import Keys, Node, Use, keys
@@ -18,6 +19,7 @@ from seejax.see._tree import Difference, Leaf, Tree, tree
 __all__ = [
     "ASSETS",
     "STATIC",
+    "Axes",
     "Call",
     "Calls",
     "Difference",
@@ -25,10 +27,12 @@ __all__ = [
     "Keys",
     "Leaf",
     "Node",
+    "Operation",
     "Picture",
     "Trace",
     "Tree",
     "Use",
+    "axes",
     "calls",
     "keys",
     "trace",

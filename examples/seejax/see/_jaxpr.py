@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax.extend.core as jex_core
@@ -22,7 +22,12 @@ class Row:
     index: int | None = None
 
 
-def rows(jaxpr: Any) -> list[Row]:
+def typed(var: Any) -> Spans:
+    """The type of a variable, as JAX prints it: `f32[3]`."""
+    return (Span(_type(var.aval), "t"),)
+
+
+def rows(jaxpr: Any, type_of: Callable[[Any], Spans] = typed) -> list[Row]:
     """The lines; equations count depth first, as `_jax_private.tagged` numbers them."""
     names: dict[int, str] = {}
     found: list[Row] = []
@@ -35,20 +40,20 @@ def rows(jaxpr: Any) -> list[Row]:
             return "_"
         return names.setdefault(id(var), _letters(len(names)))
 
-    def typed(variables: Iterable[Any]) -> list[Span]:
+    def bound(variables: Iterable[Any]) -> list[Span]:
         spans: list[Span] = []
         for var in variables:
             spans += [Span(" ")] if spans else []
-            spans += [Span(name(var), "v"), Span(f":{_type(var.aval)}", "t")]
+            spans += [Span(name(var), "v"), Span(":", "t"), *type_of(var)]
         return spans
 
     def program(jaxpr: Any, depth: int) -> None:
         nonlocal count
         inner = _jax_private.opened(jaxpr)
         variables = [*inner.constvars, *inner.invars]
-        found.append(Row(depth, (Span("λ", "o"), Span(" "), *typed(variables))))
+        found.append(Row(depth, (Span("λ", "o"), Span(" "), *bound(variables))))
         for eqn in inner.eqns:
-            left = typed(eqn.outvars)
+            left = bound(eqn.outvars)
             left += [Span(" = ")] if left else []
             right = "".join(f" {name(var)}" for var in eqn.invars)
             middle = (Span(eqn.primitive.name, "o"), Span(_params(eqn), "p"))
@@ -111,7 +116,7 @@ def _params(eqn: Any) -> str:
         simple = isinstance(value, int | float | str | tuple | np.dtype)
         if key in _QUIET or not simple or value is False or value == ():
             continue
-        text = re.sub(r"\s+", " ", str(value))
+        text = re.sub(r"np\.int\d+\((-?\d+)\)", r"\1", re.sub(r"\s+", " ", str(value)))
         if "object at 0x" not in text and "lambda ;" not in text:
             parts.append(f"{key}={text if len(text) <= 32 else text[:31] + '…'}")
     text = " ".join(parts)
