@@ -491,6 +491,13 @@ def test_both_option_lists_are_taken_literally_as_jit_does():
     assert "n: static → array" in f.calls[1].cause
 
 
+def test_a_transformation_of_a_jitted_function_is_no_jitted_function():
+    f = see.calls(jax.vmap(jnp.sin))  # jnp.sin is jitted, and vmap copies its attributes
+    f(jnp.ones(3)), f(jnp.ones(3))
+    assert [call.outcome for call in f.calls] == ["compiled", "cached"]
+    assert see.trace(jax.vmap(jnp.sin), jnp.ones(3)).exact
+
+
 def test_transformations_are_named(caplog):
     ran = 0
 

@@ -179,12 +179,12 @@ class Axes(Picture):
 
 
 def _mark(axis: Axis) -> Span:
-    return Span("?", "x") if axis == "unknown" else Span(str(axis), f"c{axis % _HUES}")
+    return Span(str(axis), f"c{axis % _HUES}") if isinstance(axis, int) else Span("?", "x")
 
 
 def _marked(typed: str, axis: Axis) -> Spans:
     """The type with its batch axis marked: `f32[5ᴮ,3]`."""
-    if axis == "unknown":
+    if not isinstance(axis, int):
         return (Span(typed, "t"), Span("?", "x"))
     start = typed.rindex("[") + 1
     sizes = typed[start:].rstrip("]").split(",")

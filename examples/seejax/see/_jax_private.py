@@ -11,6 +11,7 @@ type, as in `float32[8@d]`, in `_calls.py` and `_jaxpr.py`.
 
 import contextlib
 import copy
+import inspect
 import re
 from collections.abc import Iterator
 from types import CodeType
@@ -143,8 +144,11 @@ def device_mesh() -> Any:
 
 
 def is_jitted(f: Any) -> bool:
-    """Whether f is what `jax.jit` returned."""
-    return hasattr(f, "_jit_info") and hasattr(f, "_fun")
+    """Whether f is what `jax.jit` returned.
+
+    `jax.vmap` of such a function has its attributes too, but is an ordinary function.
+    """
+    return hasattr(f, "_jit_info") and hasattr(f, "_fun") and not inspect.isfunction(f)
 
 
 def at_top_level() -> bool:

@@ -70,7 +70,6 @@ CHINESE = {
     "batch axis {}": "批量维 {}",
     "arguments": "入参",
     "results": "结果",
-    "path": "位置",
     "outside": "外面",
     "inside": "里面",
     "jaxpr of one example": "一个样本的 jaxpr",
