@@ -5,6 +5,7 @@ import re
 import sys
 import threading
 from functools import partial
+from types import FunctionType
 
 import flax.linen as nn
 import jax
@@ -317,9 +318,9 @@ def test_everything_is_put_back():
     assert [len(k.nodes) for k in (inner, outer)] == [1, 2]
     assert not [
         name
-        for name, module in sys.modules.items()
-        for value in vars(module).values()
-        if inspect.isfunction(value) and value.__code__ is see._keys._watched(plain).__code__
+        for name, module in list(sys.modules.items())
+        for value in list(vars(module).values())
+        if type(value) is FunctionType and value.__code__ is see._keys._watched(plain).__code__
     ]
 
 
