@@ -10,7 +10,7 @@ import jax
 import jax.extend.core as jex_core
 
 from seejax.see import _jax_private, _jaxpr
-from seejax.see._calls import short_dtype
+from seejax.see._jaxpr import short_dtype
 from seejax.see._parts import Column, Line, Pane, Span, Spans, Table, joined
 from seejax.see._picture import Picture
 from seejax.see._trace import _count, _name

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from seejax.see import _jax_private
+from seejax.see._jaxpr import short_dtype
 from seejax.see._parts import Bar, Column, Span, Spans, Table, joined
 from seejax.see._picture import Picture
 
@@ -156,16 +157,6 @@ class _Signature:
             if len(argument.leaves) > _MOST:
                 parts.append(f"… {name} has {len(argument.leaves)} leaves")
         return ", ".join(parts)
-
-
-def short_dtype(dtype: object) -> str:
-    """The dtype as a jaxpr prints it.
-
-    >>> short_dtype("float32"), short_dtype("bfloat16"), short_dtype("bool")
-    ('f32', 'bf16', 'bool')
-    """
-    pattern = r"^(bf|f|ui|u|i|c)(?:loat|nt|omplex)(\d.*)$"
-    return re.sub(pattern, lambda m: m[1].replace("ui", "u") + m[2], str(dtype))
 
 
 def _text(value: Any) -> str:

@@ -9,8 +9,17 @@ import jax.extend.core as jex_core
 import numpy as np
 
 from seejax.see import _jax_private
-from seejax.see._calls import short_dtype
 from seejax.see._parts import Span, Spans
+
+
+def short_dtype(dtype: object) -> str:
+    """The dtype as a jaxpr prints it.
+
+    >>> short_dtype("float32"), short_dtype("bfloat16"), short_dtype("bool")
+    ('f32', 'bf16', 'bool')
+    """
+    pattern = r"^(bf|f|ui|u|i|c)(?:loat|nt|omplex)(\d.*)$"
+    return re.sub(pattern, lambda m: m[1].replace("ui", "u") + m[2], str(dtype))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from seejax.see._calls import short_dtype
+from seejax.see._jaxpr import short_dtype
 from seejax.see._parts import Line, Pane, Span, Spans, joined
 from seejax.see._picture import Picture
 

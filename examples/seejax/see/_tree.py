@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from seejax.see._calls import _cut, _text, short_dtype
+from seejax.see._calls import _cut, _text
+from seejax.see._jaxpr import short_dtype
 from seejax.see._parts import Column, Line, Pane, Span, Spans, Table
 from seejax.see._picture import Picture
 
