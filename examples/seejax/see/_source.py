@@ -84,6 +84,26 @@ def _applied(method: Any) -> Any:
     return None
 
 
+def name(f: Any) -> str:
+    """What a function is called."""
+    inner = innermost_function(f)
+    return getattr(f, "__name__", getattr(inner, "__name__", type(f).__name__))
+
+
+def argument_names(f: Any, args: tuple) -> list[str]:
+    """What f calls its positional arguments.
+
+    >>> argument_names(lambda x, *rest: x, (1, 2))
+    ['x', 'args[1]']
+    """
+    try:
+        parameters = list(inspect.signature(f).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    plain = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return [plain[i] if i < len(plain) else f"args[{i}]" for i in range(len(args))]
+
+
 @functools.cache
 def internal(file: str) -> bool:
     """A file of JAX."""
