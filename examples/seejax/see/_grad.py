@@ -95,12 +95,13 @@ class Grad(Picture):
 
             out, pullback = jax.vjp(of_wanted, *(args[i] for i in wanted))
             results, out_tree = jax.tree.flatten(out)
-            smooth = [i for i, x in enumerate(results) if _differentiable(x.dtype)]
+            types = [jax.typeof(x) for x in results]
+            smooth = [i for i, t in enumerate(types) if _differentiable(t.dtype)]
             if not smooth:
                 raise TypeError("see.grad: no result of f is float or complex")
             # The one equation between the two programs: it makes the cotangents.
             starts = jax.lax.optimization_barrier([results[i] for i in smooth])
-            cotangents = [np.zeros(x.shape, jax.dtypes.float0) for x in results]
+            cotangents: list[Any] = [np.zeros(t.shape, jax.dtypes.float0) for t in types]
             for i, start in zip(smooth, starts, strict=True):
                 cotangents[i] = start
             gradients = pullback(jax.tree.unflatten(out_tree, cotangents))
@@ -154,7 +155,7 @@ class Grad(Picture):
         where = dict(zip(self._arguments, paths, strict=True))
         crossing = []
         for var in self._crossing:
-            value = flow.values.get(var)
+            value = flow.values.get(var, 0)
             made = steps[flow.made[value]] if value in flow.made else None
             read = tuple(steps[i] for i in flow.read.get(value, ()) if i >= first)
             kind = "value" if made else "argument" if var in where else "constant"
@@ -209,6 +210,8 @@ class Grad(Picture):
             ("backward program", self._rows[1], first, ".backward_jaxpr"),
         ):
             yield Pane(title, tuple(self._lines(rows, start)), rest=rest)
+        if not self.crossing:
+            return
         head = Column("value"), Column("type", "mono", True), Column("bytes", number=True)
         rows = tuple(map(self._row, self._alike()))
         yield Table("what crosses from forward to backward", (*head, Column("made by")), rows)

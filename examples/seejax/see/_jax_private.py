@@ -69,10 +69,12 @@ def opened(jaxpr: Any) -> Any:
 def stretch(closed: Any, invars: list[Any], eqns: list[Any], outvars: list[Any]) -> Any:
     """Some equations of the program as a program of their own, with the same variables."""
     inner = opened(closed)
+    used = {id(var) for eqn in eqns for var in eqn.invars} | set(map(id, outvars))
+    used -= set(map(id, invars))
     known = [
         (var, const)
         for var, const in zip(inner.constvars, closed.consts, strict=True)
-        if var not in invars
+        if id(var) in used
     ]
     part = jex_core.Jaxpr(
         [var for var, _ in known],

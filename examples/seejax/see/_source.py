@@ -22,6 +22,7 @@ from typing import Any
 import jax
 
 _JAX = os.path.dirname(jax.__file__) + os.sep
+_HERE = os.path.dirname(__file__) + os.sep
 _LIBRARIES = tuple(
     sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
@@ -106,8 +107,8 @@ def argument_names(f: Any, args: tuple) -> list[str]:
 
 @functools.cache
 def internal(file: str) -> bool:
-    """A file of JAX."""
-    return file.startswith(_JAX)
+    """A file of JAX, or of these pictures, which stand between JAX and f."""
+    return file.startswith((_JAX, _HERE))
 
 
 @functools.cache
