@@ -83,7 +83,7 @@ class Places:
         for level in zip(*stacks, strict=False):
             if len(set(level)) > 1:  # here the equations part: this function is the one to show
                 file = level[0][0].co_filename
-                mine = _source.internal(code.co_filename)
+                mine = _source.internal(code.co_filename) and not _source.machinery(file)
                 if not self.world.has(file) and (mine or not _source.internal(file)):
                     self.world.families.add(_source.family(file))
                     self.nodes.clear()

@@ -22,6 +22,7 @@ from typing import Any
 import jax
 
 _JAX = os.path.dirname(jax.__file__) + os.sep
+_MACHINERY = tuple(os.path.join(_JAX, "_src", name) for name in ("core.py", "interpreters"))
 _HERE = os.path.dirname(__file__) + os.sep
 _LIBRARIES = tuple(
     sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")
@@ -109,6 +110,12 @@ def argument_names(f: Any, args: tuple) -> list[str]:
 def internal(file: str) -> bool:
     """A file of JAX, or of these pictures, which stand between JAX and f."""
     return file.startswith((_JAX, _HERE))
+
+
+@functools.cache
+def machinery(file: str) -> bool:
+    """A file of JAX that traces and differentiates what others compute."""
+    return file.startswith(_MACHINERY)
 
 
 @functools.cache
