@@ -16,7 +16,7 @@ from seejax.see._parts import Column, Line, Pane, Span, Spans, Table, joined
 from seejax.see._picture import Picture
 from seejax.see._place import Node, Placed, Places
 
-_NAMES = 3  # of values alike, so many are named
+_NAMES = 3  # so many are named of values alike
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,7 +244,7 @@ class Grad(Picture):
     def _row(self, group: list[int]) -> tuple[Spans, ...]:
         c, n, start = self.crossing[group[0]], len(group), len(self._places.nodes)
         named = group if n <= _NAMES + 1 else group[:_NAMES]
-        names = [(Span(self.crossing[k].name, "mono", links=(start + k,)),) for k in named]
+        names = [(Span(self.crossing[k].name, "mono b", links=(start + k,)),) for k in named]
         name = joined(names, ", ")
         if rest := group[len(named) :]:
             links = tuple(start + k for k in rest)
@@ -415,11 +415,11 @@ def grad(
     Source: the leaves of what `jax.vjp` returns, and what its call reads, in one trace.
 
     >>> import jax.numpy as jnp
-    >>> picture = grad(lambda w, x: jnp.sum(jnp.tanh(x @ w)), jnp.ones(4), jnp.ones((3, 4)))
+    >>> picture = grad(lambda w, x: jnp.sum(jnp.sin(x @ w)), jnp.ones(4), jnp.ones((3, 4)))
     >>> [step.primitive for step in picture.forward]
-    ['dot_general', 'tanh', 'one_minus_square', 'reduce_sum']
+    ['dot_general', 'sin', 'cos', 'reduce_sum']
     >>> [(c.kind, c.bytes, c.path or c.made_by.primitive) for c in picture.crossing]
-    [('argument', 48, 'x'), ('value', 12, 'one_minus_square')]
+    [('argument', 48, 'x'), ('value', 12, 'cos')]
     >>> picture.bytes, picture.kept_bytes
     (60, 12)
     """

@@ -50,7 +50,7 @@ def rows(
 
     Args:
       names: of variables so far, for a program that goes on where another one ended.
-      links: of variables, wherever one stands.
+      links: of variables, which are then marked wherever they stand.
     """
     names = {} if names is None else names
     found: list[Row] = []
@@ -63,18 +63,19 @@ def rows(
             return "_"
         return names.setdefault(var, _letters(len(names)))
 
-    def linked(var: Any) -> tuple[int, ...]:
-        return () if not links or isinstance(var, jex_core.Literal) else links.get(var, ())
+    def named(var: Any, kind: str = "") -> Span:
+        here = () if not links or isinstance(var, jex_core.Literal) else links.get(var, ())
+        return Span(name(var), "b" if here else kind, links=here)
 
     def bound(variables: Iterable[Any]) -> list[Span]:
         spans: list[Span] = []
         for var in variables:
             spans += [Span(" ")] if spans else []
-            spans += [Span(name(var), "v", links=linked(var)), Span(":", "t"), *type_of(var)]
+            spans += [named(var, "v"), Span(":", "t"), *type_of(var)]
         return spans
 
     def used(variables: Iterable[Any]) -> list[Span]:
-        return [s for var in variables for s in (Span(" "), Span(name(var), links=linked(var)))]
+        return [span for var in variables for span in (Span(" "), named(var))]
 
     def program(jaxpr: Any, depth: int) -> None:
         nonlocal count
@@ -127,6 +128,7 @@ _QUIET = {"name", "preferred_element_type", "linear", "inline", "weak_type", "mo
 _QUIET |= {"num_consts", "num_carry", "cond_nconsts", "body_nconsts", "ft_in", "ft_out", "unroll"}
 _QUIET |= {"in_layouts", "out_layouts", "in_shardings", "out_shardings", "donated_invars"}
 _QUIET |= {"ctx_mesh", "keep_unused", "compiler_options_kvs", "symbolic_zeros"}
+_QUIET |= {"prevent_cse", "differentiated"}
 
 
 def _params(eqn: Any) -> str:
