@@ -333,6 +333,12 @@ def test_a_value_is_made_inside_the_jitted_function_that_makes_it():
     assert {r.depth for c in values for r in c.read_by} == {1}
 
 
+def test_who_reads_a_value_twice_is_named_once():
+    picture = see.grad(lambda x: clipped(x * x), X)
+    for c in picture.crossing:
+        assert len(set(c.read_by)) == len(c.read_by) > 0
+
+
 def test_what_nobody_reads_is_said():
     """JAX' rule for relu keeps an array of zeros; its way back makes another one."""
     (zeros,) = (c for c in pictured("relu").crossing if not c.read_by)
@@ -473,7 +479,7 @@ def test_inside_a_transformation():
 def test_sharded():
     mesh = jax.make_mesh((8,), ("d",))
     x = jax.device_put(jnp.ones((8, 4)), jax.NamedSharding(mesh, jax.P("d")))
-    assert see.grad(jnp.tanh, x).bytes == x.nbytes
+    assert see.grad(jnp.sin, x).bytes == x.nbytes
 
 
 def test_a_jax_function_shows_its_own_lines():
@@ -597,3 +603,25 @@ def test_recomputed_lines_are_signed():
     lines = [line.split() for line in text.partition("backward program")[2].splitlines()]
     assert [line[3] for line in lines if line and line[0].endswith("↻")].count("cos") == 4
     assert "↻" not in str(pictured("layers"))
+
+
+def test_in_a_browser(browser):
+    def f(x, w):
+        h = jnp.sin(x @ w)
+        return jnp.mean(h**2)
+
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.set_content(see.grad(f, X, W)._repr_html_())
+    lit = page.locator(".see-l.see-on .see-o")
+    page.locator("tbody th [data-e]").last.hover()  # what the square keeps: 2 h
+    assert lit.all_text_contents() == ["mul", "mul"]
+    page.locator("tbody td", has_text="cos").locator("[data-e]").hover()
+    assert lit.all_text_contents() == ["cos"]
+    # By keyboard from the equation that makes a value to the one that reads it, and back.
+    page.locator(".see-pane").nth(1).locator(".see-l", has_text="cos").click()
+    page.locator(".see-pane").nth(1).locator(".see-l", has_text="cos").focus()
+    page.keyboard.press("ArrowRight")
+    assert "mul" in page.locator(":focus").inner_text()
+    page.keyboard.press("ArrowLeft")
+    assert "cos" in page.locator(":focus").inner_text()
+    page.close()

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seejax.see import _jax_private, _jaxpr, _source, _words
+from seejax.see._flow import Flow
 from seejax.see._jaxpr import short_dtype
 from seejax.see._parts import Column, Line, Pane, Span, Spans, Table, joined
 from seejax.see._picture import Picture
@@ -150,7 +151,7 @@ class Grad(Picture):
             _jaxpr.rows(self.forward_jaxpr, names=names, links=numbers),
             _jaxpr.rows(self.backward_jaxpr, names=names, links=numbers),
         ]
-        flow = _Flow(nodes)
+        flow = Flow(nodes)
         self._linked: dict[int, set[int]] = {}  # by step: the numbers of what it makes and reads
         where = dict(zip(self._arguments, paths, strict=True))
         crossing = []
@@ -217,13 +218,13 @@ class Grad(Picture):
         yield Table("what crosses from forward to backward", (*head, Column("made by")), rows)
 
     def _lines(self, rows: list[_jaxpr.Row], start: int) -> Iterator[Line]:
+        steps = [*self.forward, *self.backward]
         for row in rows:
             if row.index is None:
                 yield Line(row.spans, depth=row.depth, dim=True)
                 continue
             index = start + row.index
-            step = [*self.forward, *self.backward][index]
-            mark = self._places.gutter([index], "↻" if step.recomputed else "ᵀ")
+            mark = self._places.gutter([index], "↻" if steps[index].recomputed else "ᵀ")
             yield Line(
                 row.spans,
                 mark=mark,
@@ -253,68 +254,14 @@ class Grad(Picture):
         size = "" if c.bytes is None else _words.size(n * c.bytes)
         made: list[Span] = [Span(c.kind, word=True)]
         if c.made_by:
-            made = [Span(c.made_by.primitive, "o")]
+            makers = [self.crossing[k].made_by for k in group]
+            links = tuple(step.index for step in makers if step)
+            made = [Span(c.made_by.primitive, "o", links=links)]
             if c.made_by.lineno:
                 made += [Span(" · "), Span(f"line {c.made_by.lineno}", word=True)]
         made += [Span(f" {c.path}")] * bool(c.path)
         made += [Span(" · "), Span("not read", word=True)] * (not c.read_by)
         return name, (Span(f"{n} × " * (n > 1) + typed),), (Span(size),), tuple(made)
-
-
-class _Flow:
-    """Who makes each value and who reads it, seen through the equations that only call.
-
-    Attributes:
-      values: what each variable of the two programs holds, as a number.
-      made: by value: the number of the equation that computes it.
-      read: by value: the numbers of the equations that compute with it.
-    """
-
-    def __init__(self, nodes: list[Node]) -> None:
-        self.made: dict[int, int] = {}
-        self.read: dict[int, list[int]] = {}
-        self._nodes = nodes
-        self._inside: dict[int | None, list[Node]] = {}
-        self._count = 0
-        for node in nodes:
-            self._inside.setdefault(node.parent.index if node.parent else None, []).append(node)
-        self.values = self._program(None, {})
-
-    def _value(self, var: Any, values: dict[Any, int]) -> int:
-        if isinstance(var, jex_core.Literal) or var not in values:
-            self._count += 1
-            if isinstance(var, jex_core.Literal):
-                return self._count
-            values[var] = self._count
-        return values[var]
-
-    def _program(self, parent: int | None, values: dict[Any, int]) -> dict[Any, int]:
-        """Follows the equations in order; `values` are those of its inputs, and all at the end."""
-        for node in self._inside.get(parent, []):
-            eqn = node.eqn
-            given = [self._value(var, values) for var in eqn.invars]
-            inner = [_jax_private.opened(sub) for _, sub in _jax_private.subjaxprs(eqn)]
-            calls = eqn.primitive.name in _jaxpr.CALLS and len(inner) == 1
-            if calls and len(inner[0].invars) == len(given):
-                inside = self._program(node.index, dict(zip(inner[0].invars, given, strict=True)))
-                for var, result in zip(eqn.outvars, inner[0].outvars, strict=True):
-                    values[var] = self._value(result, inside)
-                continue
-            for value in given:
-                self.read.setdefault(value, []).append(node.index)
-            for var in eqn.outvars:
-                values[var] = value = self._value(var, {})
-                self.made[value] = self._maker(node, given)
-        return values
-
-    def _maker(self, node: Node, given: list[int]) -> int:
-        """The equation itself; of the rounding that `jax.checkpoint` adds, what it rounds."""
-        made = self.made.get(given[0]) if given else None
-        if node.eqn.primitive.name == "reduce_precision" and made is not None:
-            frames = _jax_private.frames
-            if frames(node.eqn) == frames(self._nodes[made].eqn):
-                return made
-        return node.index
 
 
 def _recomputed(node: Node | None) -> bool:
