@@ -60,6 +60,18 @@ def made_of_parts(name):
         picture = see.axes(lambda p, w: jnp.tanh(p[HOSTILE] @ w), (0, None), 0, odd, jnp.ones(4))
         picture.name = HOSTILE
         return picture
+    if name == "grad":
+        odd = {HOSTILE: jnp.ones((4, 4)), "b": jnp.ones(4)}
+
+        def layers(p, x, n):
+            for _ in range(n):
+                x = jnp.tanh(x @ p[HOSTILE] + p["b"])  # "<script>alert(3)</script>"
+            return x
+
+        once = jax.checkpoint(layers, static_argnums=2)
+        picture = see.grad(lambda p, x: once(p, layers(p, x, 4), 1).sum(), odd, jnp.ones((3, 4)))
+        picture.name = HOSTILE
+        return picture
     if name == "error":
         return see.trace(refuses, 1.0)
     f = jax.grad(loss)
@@ -77,7 +89,18 @@ def made_of_parts(name):
     return picture
 
 
-NAMES = ["trace", "calls", "tree", "trees", "error", "approximate", "no source", "keys", "axes"]
+NAMES = [
+    "trace",
+    "calls",
+    "tree",
+    "trees",
+    "error",
+    "approximate",
+    "no source",
+    "keys",
+    "axes",
+    "grad",
+]
 
 
 @pytest.fixture(scope="module", params=NAMES)

@@ -362,7 +362,7 @@ def mlir_places(f, args):
 def test_lines_agree_with_the_locations_in_mlir(name):
     f, args = EVERY[name]
     picture = traced(name)
-    file = picture._world.code.co_filename
+    file = picture._places.world.code.co_filename
     primitives = {e.primitive for e in picture.equations}
     # What a primitive is lowered through has its place but another name.
     inner = {"body", "cond", "while", "scan", *primitives}
@@ -442,7 +442,7 @@ def test_lines_of_functions_nobody_here_wrote_spell_their_primitive():
         assert picture.error is None
         assert all(e.line for e in picture.equations), name
         pairs += [(e.primitive, e.line) for e in picture.equations]
-        lines = [line.text for line in picture._world.lines()]
+        lines = [line.text for line in picture._places.world.lines()]
         shifted += [(e.primitive, lines[e.lineno % len(lines)]) for e in picture.equations]
     agreed, judged = agreement(pairs)
     assert judged > 200

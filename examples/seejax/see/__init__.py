@@ -10,6 +10,7 @@
 
 from seejax.see._axes import Axes, Operation, axes
 from seejax.see._calls import Call, Calls, calls
+from seejax.see._grad import Crossing, Grad, Step, grad
 from seejax.see._html import ASSETS, STATIC
 from seejax.see._keys import Keys, Node, Use, keys
 from seejax.see._picture import Picture
@@ -22,18 +23,22 @@ __all__ = [
     "Axes",
     "Call",
     "Calls",
+    "Crossing",
     "Difference",
     "Equation",
+    "Grad",
     "Keys",
     "Leaf",
     "Node",
     "Operation",
     "Picture",
+    "Step",
     "Trace",
     "Tree",
     "Use",
     "axes",
     "calls",
+    "grad",
     "keys",
     "trace",
     "tree",

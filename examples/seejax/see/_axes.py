@@ -1,7 +1,6 @@
 """Where the batch axis goes: into a function of one example, through its operations, and out."""
 
 import dataclasses
-import inspect
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
@@ -9,11 +8,11 @@ from typing import Any, Literal
 import jax
 import jax.extend.core as jex_core
 
-from seejax.see import _jax_private, _jaxpr
+from seejax.see import _jax_private, _jaxpr, _source
 from seejax.see._jaxpr import short_dtype
 from seejax.see._parts import Column, Line, Pane, Span, Spans, Table, joined
 from seejax.see._picture import Picture
-from seejax.see._trace import _count, _name
+from seejax.see._words import count
 
 _TAG = "seejax_one_"
 _HUES = 6
@@ -78,7 +77,7 @@ class Axes(Picture):
     def __init__(
         self, f: Callable[..., Any], in_axes: Any, out_axes: Any, args: tuple, kwargs: dict
     ) -> None:
-        self.name = _name(f)
+        self.name = _source.name(f)
         self.arguments = _arguments(f, in_axes, args, kwargs)
         self.size = _size(self.arguments)
         leaves, tree = jax.tree.flatten((args, kwargs))
@@ -127,7 +126,7 @@ class Axes(Picture):
         )
 
     def summary(self) -> Spans:
-        spans = [Span(_count(self.size, "example"), word=True)]
+        spans = [Span(count(self.size, "example"), word=True)]
         spans += [Span(f" · {_SIGN} "), Span("batch axis", word=True)]
         if any("unknown" in operation.axes for operation in self.operations):
             spans += [Span(" · ? "), Span("unknown", word=True)]
@@ -216,25 +215,15 @@ def _arguments(f: Any, in_axes: Any, args: tuple, kwargs: dict) -> tuple[Leaf, .
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
-        given = _count(len(args), "argument")
+        given = count(len(args), "argument")
         raise ValueError(f"in_axes has length {len(in_axes)}, f got {given} by position")
     entries = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
     found = []
-    for name, value, entry in zip(_names(f, args), args, entries, strict=True):
+    for name, value, entry in zip(_source.argument_names(f, args), args, entries, strict=True):
         found += _leaves(name, value, entry, "in_axes")
     for name in sorted(kwargs):
         found += _leaves(name, kwargs[name], 0, "in_axes")
     return tuple(found)
-
-
-def _names(f: Any, args: tuple) -> list[str]:
-    """What f calls its positional arguments."""
-    try:
-        parameters = list(inspect.signature(f).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    plain = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return [plain[i] if i < len(plain) else f"args[{i}]" for i in range(len(args))]
 
 
 def _spread(entry: Any, tree: Any, what: str, name: str) -> list[Any]:

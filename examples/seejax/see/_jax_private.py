@@ -37,6 +37,11 @@ def scope(eqn: Any) -> str:
     return str(eqn.source_info.name_stack)
 
 
+def recomputed(eqn: Any) -> bool:
+    """`jax.checkpoint` runs it on the way back, to have again what it did not keep."""
+    return "rematted_computation" in scope(eqn).split("/")
+
+
 def subjaxprs(eqn: Any) -> Iterator[tuple[str, Any]]:
     """The programs inside the equation: (parameter name, Jaxpr or ClosedJaxpr)."""
     for name, value in eqn.params.items():
@@ -59,6 +64,27 @@ def _is_container(value: Any) -> bool:
 def opened(jaxpr: Any) -> Any:
     """The Jaxpr of a ClosedJaxpr; newer versions of JAX have one class for both."""
     return jaxpr if isinstance(jaxpr, jex_core.Jaxpr) else jaxpr.jaxpr
+
+
+def stretch(closed: Any, invars: list[Any], eqns: list[Any], outvars: list[Any]) -> Any:
+    """Some equations of the program as a program of their own, with the same variables."""
+    inner = opened(closed)
+    used = {id(var) for eqn in eqns for var in eqn.invars} | set(map(id, outvars))
+    used -= set(map(id, invars))
+    known = [
+        (var, const)
+        for var, const in zip(inner.constvars, closed.consts, strict=True)
+        if id(var) in used
+    ]
+    part = jex_core.Jaxpr(
+        [var for var, _ in known],
+        invars,
+        outvars,
+        eqns,
+        debug_info=inner.debug_info.with_unknown_names(),
+        is_high=inner.is_high,
+    )
+    return jex_core.ClosedJaxpr(part, [const for _, const in known])
 
 
 def traced(stage: Any) -> Any:

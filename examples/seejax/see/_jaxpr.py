@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax.extend.core as jex_core
@@ -10,6 +10,10 @@ import numpy as np
 
 from seejax.see import _jax_private
 from seejax.see._parts import Span, Spans
+
+CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"}
+CALLS |= {"custom_jvp_call", "custom_vjp_call", "custom_lin", "eval_jaxpr"}
+"""Equations that call a program: its inputs and outputs are theirs."""
 
 
 def short_dtype(dtype: object) -> str:
@@ -36,9 +40,19 @@ def typed(var: Any) -> Spans:
     return (Span(_type(var.aval), "t"),)
 
 
-def rows(jaxpr: Any, type_of: Callable[[Any], Spans] = typed) -> list[Row]:
-    """The lines; equations count depth first, as `_jax_private.tagged` numbers them."""
-    names: dict[int, str] = {}
+def rows(
+    jaxpr: Any,
+    type_of: Callable[[Any], Spans] = typed,
+    names: dict[Any, str] | None = None,
+    links: Mapping[Any, tuple[int, ...]] | None = None,
+) -> list[Row]:
+    """The lines; equations count depth first, as `_jax_private.tagged` numbers them.
+
+    Args:
+      names: of variables so far, for a program that goes on where another one ended.
+      links: of variables, which are then marked wherever they stand.
+    """
+    names = {} if names is None else names
     found: list[Row] = []
     count = 0
 
@@ -47,14 +61,21 @@ def rows(jaxpr: Any, type_of: Callable[[Any], Spans] = typed) -> list[Row]:
             return _literal(var)
         if isinstance(var, jex_core.DropVar):
             return "_"
-        return names.setdefault(id(var), _letters(len(names)))
+        return names.setdefault(var, _letters(len(names)))
+
+    def named(var: Any, kind: str = "") -> Span:
+        here = () if not links or isinstance(var, jex_core.Literal) else links.get(var, ())
+        return Span(name(var), "b" if here else kind, links=here)
 
     def bound(variables: Iterable[Any]) -> list[Span]:
         spans: list[Span] = []
         for var in variables:
             spans += [Span(" ")] if spans else []
-            spans += [Span(name(var), "v"), Span(":", "t"), *type_of(var)]
+            spans += [named(var, "v"), Span(":", "t"), *type_of(var)]
         return spans
+
+    def used(variables: Iterable[Any]) -> list[Span]:
+        return [span for var in variables for span in (Span(" "), named(var))]
 
     def program(jaxpr: Any, depth: int) -> None:
         nonlocal count
@@ -64,17 +85,16 @@ def rows(jaxpr: Any, type_of: Callable[[Any], Spans] = typed) -> list[Row]:
         for eqn in inner.eqns:
             left = bound(eqn.outvars)
             left += [Span(" = ")] if left else []
-            right = "".join(f" {name(var)}" for var in eqn.invars)
+            right = used(eqn.invars)
             middle = (Span(eqn.primitive.name, "o"), Span(_params(eqn), "p"))
-            found.append(Row(depth + 1, (*left, *middle, Span(right)), count))
+            found.append(Row(depth + 1, (*left, *middle, *right), count))
             count += 1
             inside = list(_jax_private.subjaxprs(eqn))
             for key, sub in inside:
                 if len(inside) > 1:
                     found.append(Row(depth + 2, (Span(key, "t"),)))
                 program(sub, depth + 2)
-        result = " ".join(map(name, inner.outvars))
-        found.append(Row(depth + 1, (Span("→", "o"), Span(f" {result}"))))
+        found.append(Row(depth + 1, (Span("→", "o"), *used(inner.outvars))))
 
     program(jaxpr, 0)
     return found
@@ -108,6 +128,7 @@ _QUIET = {"name", "preferred_element_type", "linear", "inline", "weak_type", "mo
 _QUIET |= {"num_consts", "num_carry", "cond_nconsts", "body_nconsts", "ft_in", "ft_out", "unroll"}
 _QUIET |= {"in_layouts", "out_layouts", "in_shardings", "out_shardings", "donated_invars"}
 _QUIET |= {"ctx_mesh", "keep_unused", "compiler_options_kvs", "symbolic_zeros"}
+_QUIET |= {"prevent_cse", "differentiated"}
 
 
 def _params(eqn: Any) -> str:

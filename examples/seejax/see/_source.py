@@ -22,6 +22,8 @@ from typing import Any
 import jax
 
 _JAX = os.path.dirname(jax.__file__) + os.sep
+_MACHINERY = tuple(os.path.join(_JAX, "_src", name) for name in ("core.py", "interpreters"))
+_HERE = os.path.dirname(__file__) + os.sep
 _LIBRARIES = tuple(
     sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
@@ -84,10 +86,36 @@ def _applied(method: Any) -> Any:
     return None
 
 
+def name(f: Any) -> str:
+    """What a function is called."""
+    inner = innermost_function(f)
+    return getattr(f, "__name__", getattr(inner, "__name__", type(f).__name__))
+
+
+def argument_names(f: Any, args: tuple) -> list[str]:
+    """What f calls its positional arguments.
+
+    >>> argument_names(lambda x, *rest: x, (1, 2))
+    ['x', 'args[1]']
+    """
+    try:
+        parameters = list(inspect.signature(f).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    plain = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return [plain[i] if i < len(plain) else f"args[{i}]" for i in range(len(args))]
+
+
 @functools.cache
 def internal(file: str) -> bool:
-    """A file of JAX."""
-    return file.startswith(_JAX)
+    """A file of JAX, or of these pictures, which stand between JAX and f."""
+    return file.startswith((_JAX, _HERE))
+
+
+@functools.cache
+def machinery(file: str) -> bool:
+    """A file of JAX that traces and differentiates what others compute."""
+    return file.startswith(_MACHINERY)
 
 
 @functools.cache

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from seejax.see._parts import Bar, Line, Note, Pane, Spans, Table, text
+from seejax.see._parts import Bar, Line, Note, Pane, Part, Spans, Table, text
 
 
 def render(picture: Any) -> str:
@@ -11,8 +11,13 @@ def render(picture: Any) -> str:
     lines = [f"{title}: {text(picture.summary())}"]
     if picture.doubt:
         lines.append(f"! {text(picture.doubt)}")
+    last: Part | None = None
     for part in picture.parts():
-        lines += _table(part) if isinstance(part, Table) else _pane(part)
+        if isinstance(part, Table):
+            lines += [""] * isinstance(last, Pane) + _table(part)
+        else:
+            lines += _pane(part)
+        last = part
     return "\n".join(lines)
 
 

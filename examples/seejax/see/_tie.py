@@ -4,15 +4,14 @@ import dataclasses
 import re
 from typing import Any
 
-from seejax.see import _hlo, _jax_private
+from seejax.see import _hlo, _jax_private, _jaxpr
 
 _TAG = "SEEJAX"
 
-# Equations that move a value or call others: what they return comes from what they were given.
+# Equations that move a value, as `_jaxpr.CALLS` do that call others: what they return comes from
+# what they were given.
 _SHAPE = {"reshape", "transpose", "broadcast_in_dim", "squeeze", "convert_element_type", "copy"}
 _SHAPE |= {"rev", "stop_gradient", "reduce_precision", "optimization_barrier", "copy_p"}
-_CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"}
-_CALLS |= {"custom_jvp_call", "custom_vjp_call", "custom_lin", "eval_jaxpr"}
 
 _PRODUCTS = {"dot_general", "conv_general_dilated"}
 _RESHAPING = {"transpose", "reshape", "reverse", "pad", "slice", "convert", "fusion"}
@@ -108,7 +107,7 @@ def _made(jaxpr: Any, present: frozenset) -> tuple[list[_Made], dict[int, frozen
             out = size(eqn.outvars[0]) if eqn.outvars else -1
             found.append(_Made(name, out, operands, not inside))
             results = [frozenset({index})] * len(eqn.outvars)
-            called = name in _CALLS and len(inside) == 1
+            called = name in _jaxpr.CALLS and len(inside) == 1
             for sub in inside:
                 fits = called and len(_jax_private.opened(sub).invars) == len(operands)
                 returned = walk(sub, operands if fits else None)

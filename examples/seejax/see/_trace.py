@@ -5,60 +5,29 @@ import itertools
 import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
 from typing import Any
 
 import jax
 
 from seejax.see import _hlo, _jax_private, _jaxpr, _source, _tie
-from seejax.see._parts import Line, Note, Pane, Span, Spans, joined
+from seejax.see._parts import Line, Pane, Span, Spans, joined
 from seejax.see._picture import Picture
-
-_HUES = 6
+from seejax.see._place import Placed, Places
+from seejax.see._words import count
 
 
 @dataclasses.dataclass(frozen=True)
-class Equation:
+class Equation(Placed):
     """One equation of the jaxpr, with where it came from and what became of it.
 
     Attributes:
-      index: its number, depth first; an equation inside another one comes after it.
-      primitive: its name: `sin`, `dot_general`, `scan`.
-      line, lineno: the source line as text and its number in the picture; "" and 0 if it has none.
-      file_lineno: the number of that line in its file, or 0.
-      source: name of the Python function that the line is in, or "".
-      backward: `jax.grad` or `jax.vjp` made it when going backward; its line is the forward line
-        that caused it.
+      index, primitive, line, lineno, file_lineno, source, backward, depth: as in `Placed`.
       hlo: names of the HLO instructions it became; () if XLA folded it away.
       kernels: names of the kernels that compute them, one name for all that was fused.
-      depth: 0 in f itself, 1 inside one of its equations, and so on.
     """
 
-    index: int
-    primitive: str
-    line: str
-    lineno: int
-    file_lineno: int
-    source: str
-    backward: bool
     hlo: tuple[str, ...]
     kernels: tuple[str, ...]
-    depth: int
-
-
-@dataclasses.dataclass
-class _Node:
-    """An equation while its place is being found."""
-
-    index: int
-    eqn: Any
-    parent: "_Node | None"
-    span: _source.Span | None  # the expression it came from
-    callers: list[_source.Span]  # the calls around that expression, outermost first
-    frames: list[_source.Frame]
-    backward: bool
-    depth: int
-    last: int = 0  # index of the last equation inside it
 
 
 class Trace(Picture):
@@ -78,137 +47,58 @@ class Trace(Picture):
     name: str = ""
 
     def __init__(self, f: Callable[..., Any], args: tuple, kwargs: dict, options: dict) -> None:
-        self.name = _name(f)
+        self.name = _source.name(f)
         self.jaxpr: Any = None
         self.hlo = ""
         self.error: Exception | None = None
         self.equations: tuple[Equation, ...] = ()
         self.exact = False
-        self._world = _source.World(f)
-        self._nodes: list[_Node] = []
+        self._places = Places(f)
         self._rows: list[_hlo.Row] = []
         self._ties = _tie.Ties(True)
-        self._failed_at: _source.Span | None = None
         self._run(f, args, kwargs, options)
-        spans = [span for node in self._nodes for span in [*node.callers, node.span]]
-        self._world.show([span for span in [*spans, self._failed_at] if span])
+        self._places.show()
         self._finish()
 
     def _run(self, f: Any, args: tuple, kwargs: dict, options: dict) -> None:
         try:
             traced = _traced(f, args, kwargs, options)
         except Exception as error:  # whatever f raises is what the picture shows
-            self.error, self._failed_at = error, self._blame(error)
+            self.error = error
+            self._places.blame(error)
             return
         self.jaxpr = traced.jaxpr
-        self._locate()
+        self._places.locate(_jax_private.opened(self.jaxpr).eqns)
         try:
             self.hlo = traced.lower().compile().as_text()
         except Exception as error:
-            self.error, self._failed_at = error, self._blame(error)
+            self.error = error
+            self._places.blame(error)
             return
         computations = _hlo.parse(self.hlo)
-        self._ties = _tie.tie(traced, self.hlo, computations, len(self._nodes))
+        nodes = self._places.nodes
+        self._ties = _tie.tie(traced, self.hlo, computations, len(nodes))
         self.exact = self._ties.exact and not self._ties.unknown
         if not self._ties.exact:
             places = [
                 (n.eqn.primitive.name, (n.span.file, n.span.line) if n.span else None)
-                for n in self._nodes
+                for n in nodes
             ]
             _tie.by_line(self.hlo, computations, places)
         self._rows = _hlo.rows(computations)
 
-    # --- equations → source
-
-    def _locate(self) -> None:
-        """Numbers the equations and finds their lines, in another file too if f only calls it."""
-        outer = [_jax_private.frames(eqn) for eqn in _jax_private.opened(self.jaxpr).eqns]
-        self._world.choose(outer)
-        self._number(self.jaxpr, None)
-        code = self._world.code
-        if code is None or len({(n.span.file, n.span.line) for n in self._nodes if n.span}) > 1:
-            return
-        stacks = []
-        for frames in outer:
-            inside = [i for i, (entered, _) in enumerate(frames) if entered is code]
-            if inside:
-                stacks.append(frames[inside[0] :])
-        for level in zip(*stacks, strict=False):
-            if len(set(level)) > 1:  # here the equations part: this function is the one to show
-                file = level[0][0].co_filename
-                mine = _source.internal(code.co_filename)
-                if not self._world.has(file) and (mine or not _source.internal(file)):
-                    self._world.families.add(_source.family(file))
-                    self._nodes.clear()
-                    self._number(self.jaxpr, None)
-                return
-
-    def _number(
-        self, jaxpr: Any, parent: _Node | None, made_in: _source.Span | None = None
-    ) -> None:
-        """Numbers the equations depth first and finds where each came from.
-
-        JAX records the frames from where a trace begins. What a function jitted inside JAX does
-        thus has none of ours and shares the place of its call, also if its jaxpr was made for
-        another call; what one of ours does has its own lines. `made_in`: the function of a custom
-        rule, whose frames JAX loses when it differentiates a loop or a jitted call.
-        """
-        depth = 0 if parent is None else parent.depth + 1
-        for eqn in _jax_private.opened(jaxpr).eqns:
-            frames = self._world.frames(_jax_private.frames(eqn))
-            place = self._world.definition()
-            node = _Node(len(self._nodes), eqn, parent, place, [], [], _backward(eqn), depth)
-            around: list[_source.Span] = []
-            if parent is not None:
-                node.span, node.callers, node.frames = parent.span, parent.callers, parent.frames
-                node.backward |= parent.backward
-                if frames[: len(parent.frames)] != parent.frames:
-                    around = [*parent.callers, *([parent.span] if parent.span else [])]
-            if parent is not None and made_in and frames in ([], parent.frames):
-                node.callers = [*parent.callers, *([parent.span] if parent.span else [])]
-                node.span = made_in
-            elif frames:
-                *node.callers, node.span = [*around, *map(_source.span, frames)]
-                node.frames = frames
-            self._nodes.append(node)
-            for _, inner in _jax_private.subjaxprs(eqn):
-                custom = eqn.primitive.name in ("custom_vjp_call", "custom_jvp_call")
-                known = _jax_private.made_by(inner) if custom else None
-                self._number(inner, node, self._world.body(*known) if known else None)
-            node.last = len(self._nodes) - 1
-
-    def _blame(self, error: BaseException) -> _source.Span | None:
-        frames = [(tb.tb_frame.f_code, tb.tb_lasti) for tb in _links(error.__traceback__)]
-        inside = self._world.frames(frames)
-        return _source.span(inside[-1]) if inside else self._world.definition()
-
-    # --- all together
-
     def _finish(self) -> None:
-        text = {line.number: line.text.strip() for line in self._world.lines()}
         rows = list(_hlo.walk(self._rows))
         became: dict[int, list[_hlo.Row]] = {}
         for row in rows:
             for index in row.instruction.own:
                 became.setdefault(index, []).append(row)
         equations = []
-        for node in self._nodes:
-            number = (self._world.number(node.span) if node.span else None) or 0
+        for node in self._places.nodes:
             mine = became.get(node.index, [])
-            equations.append(
-                Equation(
-                    index=node.index,
-                    primitive=node.eqn.primitive.name,
-                    line=text.get(number, ""),
-                    lineno=number,
-                    file_lineno=node.span.line if node.span else 0,
-                    source=node.span.code.co_name if node.span else "",
-                    backward=node.backward,
-                    hlo=tuple(row.instruction.name for row in mine),
-                    kernels=_kernels(mine),
-                    depth=node.depth,
-                )
-            )
+            names = tuple(row.instruction.name for row in mine)
+            place = self._places.placed(node)
+            equations.append(Equation(**place, hlo=names, kernels=_kernels(mine)))
         self.equations = tuple(equations)
         kernels = dict.fromkeys(row.kernel for row in rows if row.kernel)
         fusions = [r for r in rows if r.instruction.opcode == "fusion"]
@@ -227,7 +117,7 @@ class Trace(Picture):
         maybe = self._ties.doubtful
         return {
             node.index
-            for node in self._nodes
+            for node in self._places.nodes
             if left[node.last + 1] == left[node.index]
             and maybe.isdisjoint(range(node.index, node.last + 1))
         }
@@ -235,22 +125,22 @@ class Trace(Picture):
     @property
     def doubt(self) -> Spans:
         """What the picture is not sure of; () if it is sure of everything."""
-        said = [f"{name} has changed since it was imported" for name in self._world.changed]
+        said = self._places.changed()
         if self._rows and not self._ties.exact:
             said.append("approximate: lines matched by primitive")
         elif self._ties.unknown:
-            said.append(_count(len(self._ties.unknown), "instruction") + " of unknown origin")
+            said.append(count(len(self._ties.unknown), "instruction") + " of unknown origin")
         return joined([(Span(phrase, word=True),) for phrase in said], "; ")
 
     def summary(self) -> Spans:
         if self.jaxpr is None:
             return (Span("not traced", word=True),)
-        leaves = sum(node.last == node.index for node in self._nodes)
-        spans = [Span(_count(leaves, "equation"), word=True)]
+        leaves = sum(node.last == node.index for node in self._places.nodes)
+        spans = [Span(count(leaves, "equation"), word=True)]
         if self._rows:
-            spans += [Span(" → "), Span(_count(len(self._kernels), "kernel"), word=True)]
+            spans += [Span(" → "), Span(count(len(self._kernels), "kernel"), word=True)]
             if self._fusions:
-                fusions = _count(len(self._fusions), "fusion")
+                fusions = count(len(self._fusions), "fusion")
                 spans += [Span(each, word=True) for each in (" (", fusions, ")")]
         legend = []
         if any(e.backward for e in self.equations):
@@ -264,48 +154,13 @@ class Trace(Picture):
     # --- what it shows
 
     def parts(self) -> Iterator[Pane]:
-        own: dict[int, list[int]] = {}  # by source line
-        for equation in self.equations:
-            if equation.lineno:
-                own.setdefault(equation.lineno, []).append(equation.index)
-        yield Pane("Python source", tuple(self._source_lines(own)), self._no_source(), ".equations")
+        places = self._places
+        lines = tuple(places.source_lines(self._message() if self.error else ()))
+        yield Pane("Python source", lines, places.no_source(), ".equations")
         if self.jaxpr is not None:
             yield Pane("jaxpr", tuple(self._jaxpr_lines()), rest=".jaxpr")
         if self._rows:
             yield Pane("optimized HLO", tuple(self._hlo_lines(self._rows, 0)), rest=".hlo")
-
-    def _no_source(self) -> str:
-        for name in self._world.changed:
-            return f"{name} has changed since it was imported"
-        return "source not available"
-
-    def _source_lines(self, own: dict[int, list[int]]) -> Iterator[Line | Note]:
-        pieces: dict[int, list[tuple[_source.Span, int]]] = {}  # by line: what is on it
-        for node in self._nodes:
-            for piece in [*node.callers, *([node.span] if node.span else [])]:
-                for number in self._world.numbers(piece):
-                    pieces.setdefault(number, []).append((piece, node.index))
-        failed = self._world.number(self._failed_at) if self._failed_at else None
-        for block in self._world.blocks:
-            if block is not self._world.blocks[0]:
-                yield Line()
-            kinds = _source.tokens(block)
-            for line in block:
-                here = pieces.get(line.number, [])
-                mine = own.get(line.number, [])
-                calls = {i for piece, i in here if piece.line == line.line} - set(mine)
-                primitives = dict.fromkeys(self.equations[i].primitive for i in mine)
-                yield Line(
-                    spans=_segments(line, here, kinds, "wavy" * (line.number == failed)),
-                    mark=(Span(str(line.number), _hue(line.number) if mine else ""),),
-                    own=tuple(mine),
-                    covers=tuple(sorted(calls)),
-                    label=(Span(", ".join(primitives)),) if mine else (),
-                )
-                if line.number == failed:
-                    yield Note(self._message())
-        if self.error is not None and failed is None:
-            yield Note(self._message())
 
     def _message(self) -> tuple[str, ...]:
         """The class and the first lines of the error, without the paths of this machine."""
@@ -323,13 +178,13 @@ class Trace(Picture):
             if row.index is None:
                 yield Line(row.spans, depth=row.depth, dim=True)
                 continue
-            node, equation = self._nodes[row.index], self.equations[row.index]
+            node, equation = self._places.nodes[row.index], self.equations[row.index]
             gone = row.index in self._gone
-            gutter = self._gutter([row.index])
+            gutter = self._places.gutter([row.index])
             label = self._label(gutter, [row.index], equation.kernels)
             yield Line(
                 spans=(*row.spans, Span("  ∅", "x")) if gone else row.spans,
-                mark=_marks(gutter),
+                mark=gutter,
                 depth=row.depth,
                 own=(row.index,),
                 covers=tuple(range(row.index + 1, node.last + 1)),
@@ -340,11 +195,11 @@ class Trace(Picture):
         for row in rows:
             if row.heading:
                 yield Line((Span(row.heading, "t"),), depth=depth, dim=True, boxed=depth > 0)
-            gutter = self._gutter(row.own)
+            gutter = self._places.gutter(row.own)
             kernels = (row.kernel,) if row.kernel else ()
             yield Line(
                 spans=tuple(Span(text, kind) for kind, text in row.parts),
-                mark=_marks(gutter),
+                mark=gutter,
                 depth=depth,
                 own=tuple(sorted(row.own)),
                 covers=tuple(sorted(row.group - row.own)),
@@ -354,24 +209,9 @@ class Trace(Picture):
             )
             yield from self._hlo_lines(row.nested, depth + 1)
 
-    def _gutter(self, indices: Iterable[int]) -> list[tuple[int, bool]]:
-        """The source lines of the equations: (number, whether all of them are backward)."""
-        lines: dict[int, bool] = {}
-        for index in indices:
-            equation = self.equations[index]
-            if equation.lineno:
-                lines[equation.lineno] = lines.get(equation.lineno, True) and equation.backward
-        return sorted(lines.items())
-
-    def _label(self, gutter, indices, kernels) -> Spans:
+    def _label(self, gutter: Spans, indices: Iterable[int], kernels: Iterable[str]) -> Spans:
         """What a screen reader adds to the line: its counterparts."""
-        said: list[Spans] = []
-        if gutter:
-            numbers = "".join(span.text for span in _marks(gutter))
-            said.append((Span(f"line {numbers}", word=True),))
-        names = dict.fromkeys(self._nodes[i].eqn.primitive.name for i in indices)
-        if names:
-            said.append((Span(", ".join(names)),))
+        said = self._places.label(gutter, indices)
         for kernel in kernels:
             number = self._fusions.get(kernel)
             text = f"fusion {number}" if number else f"kernel {self._kernels[kernel]}"
@@ -388,65 +228,10 @@ def _traced(f: Any, args: tuple, kwargs: dict, options: dict) -> Any:
     return jax.jit(f, **options).trace(*args, **kwargs)
 
 
-def _backward(eqn: Any) -> bool:
-    """Made by the transposition of a derivative: not by one that a program itself asked for."""
-    scopes = _jax_private.scope(eqn).split("/")
-    return any(re.match(r"(\w+\()*transpose\((\w+\()*jvp\(", scope) for scope in scopes)
-
-
-def _links(tb: TracebackType | None) -> Iterator[TracebackType]:
-    while tb is not None:
-        yield tb
-        tb = tb.tb_next
-
-
-def _name(f: Any) -> str:
-    inner = _source.innermost_function(f)
-    return getattr(f, "__name__", getattr(inner, "__name__", type(f).__name__))
-
-
 def _kernels(rows: list[_hlo.Row]) -> tuple[str, ...]:
     """The kernels that compute something for an equation, or at least move its result."""
     working = [row for row in rows if row.instruction.opcode not in _hlo.MOVES]
     return tuple(dict.fromkeys(row.kernel for row in working or rows if row.kernel))
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}{'s' * (n != 1)}"
-
-
-def _hue(number: int) -> str:
-    return f"c{number % _HUES}"
-
-
-def _marks(gutter: list[tuple[int, bool]]) -> Spans:
-    """The numbers as they stand in the margin; of more than three, the first and the last."""
-    spans = [(Span(f"{number}{'ᵀ' * back}", _hue(number)),) for number, back in gutter]
-    return joined(spans, ",") if len(spans) <= 3 else joined([spans[0], spans[-1]], "–")
-
-
-def _segments(
-    line: _source.Line, pieces: list[tuple[_source.Span, int]], kinds: dict, more: str
-) -> Spans:
-    """The line cut where an expression of an equation or a token begins or ends."""
-    places: dict[_source.Span, list[int]] = {}
-    for piece, index in pieces:
-        places.setdefault(piece, []).append(index)
-    spans = [(*_source.columns(line, piece), found) for piece, found in places.items()]
-    spans = [s for s in spans if s[0] < s[1]]
-    marks = [(start, *end) for (number, start), end in kinds.items() if number == line.number]
-    cuts = {0, len(line.text) - len(line.text.lstrip()), len(line.text)}
-    cuts.update(x for start, end, _ in [*spans, *marks] for x in (start, min(end, len(line.text))))
-    out = []
-    for a, b in itertools.pairwise(sorted(cuts)):
-        kind = next((k for start, end, k in marks if start <= a and b <= end), "")
-        over = [(end - start, found) for start, end, found in spans if start <= a and b <= end]
-        least = min((size for size, _ in over), default=0)
-        inner = sorted({i for size, found in over if size == least for i in found})
-        outer = sorted({i for size, found in over if size > least for i in found})
-        kind = f"{kind} {more}".strip() if line.text[a:b].strip() else kind
-        out.append(Span(line.text[a:b], kind, False, tuple(inner), tuple(outer)))
-    return tuple(out)
 
 
 def trace(

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from seejax.see import _words
 from seejax.see._calls import _cut, _text
 from seejax.see._jaxpr import short_dtype
 from seejax.see._parts import Column, Line, Pane, Span, Spans, Table
@@ -242,7 +243,7 @@ class Tree(Picture):
             n = len(self.differences)
             return (Span(f"{n} difference{'s' * (n != 1)}", word=True),)
         n, unknown = len(self.leaves), sum(leaf.bytes is None for leaf in self.leaves)
-        said = [f"{n} {'leaf' if n == 1 else 'leaves'}", _size(self.bytes)]
+        said = [f"{n} {'leaf' if n == 1 else 'leaves'}", _words.size(self.bytes)]
         said += [f"{unknown} of unknown size"] * bool(unknown)
         spans = [span for each in said for span in (Span(", ", word=True), Span(each, word=True))]
         return tuple(spans[1:])
@@ -298,7 +299,7 @@ def _told(node: _Node, marked: bool) -> Spans:
     if leaf := node.leaf:
         size = Span("size unknown", "t", word=True)
         if leaf.bytes is not None:
-            size = Span(_size(leaf.bytes), "t")
+            size = Span(_words.size(leaf.bytes), "t")
         kind = () if leaf.dtype is None else (Span(f"  {leaf.type}", "t"),)
         return Span(str(leaf), wavy), Span("  "), size, *kind
     if node.absent:
@@ -309,16 +310,6 @@ def _told(node: _Node, marked: bool) -> Spans:
     if not node.children:
         spans += [Span("  "), Span("no leaf", "t", word=True)]
     return tuple(spans)
-
-
-def _size(n: int) -> str:
-    """Bytes, in steps of 1000.
-
-    >>> _size(12), _size(1234), _size(98_765_432)
-    ('12 B', '1.2 kB', '98.8 MB')
-    """
-    power = min(5, (len(str(n)) - 1) // 3)
-    return f"{n} B" if power == 0 else f"{n / 1000**power:.1f} {' kMGTP'[power]}B"
 
 
 def tree(pytree: Any, /, *other: Any) -> Tree:

@@ -76,6 +76,23 @@ CHINESE = {
     "jaxpr of the batch": "一批样本的 jaxpr",
     "under {}": "在 {} 之下",
     "not under a transformation": "不在变换之下",
+    # grad
+    "grad of": "求梯度：",
+    "forward": "前向",
+    "forward program": "前向程序",
+    "backward program": "反向程序",
+    "recomputed": "重新计算",
+    "{} {} cross": "{} {} 带到反向",
+    "{} {} of it computed": "其中 {} {} 是算出来的",
+    "the program before the compiler": "编译器处理之前的程序",
+    "what crosses from forward to backward": "从前向带到反向的值",
+    "value": "值",
+    "bytes": "大小",
+    "made by": "来自",
+    "… {} alike": "等 {} 个",
+    "argument": "入参",
+    "constant": "常量",
+    "not read": "没有读",
     # tree
     "{} leaf": "{} 片叶子",
     "{} leaves": "{} 片叶子",
@@ -113,6 +130,25 @@ CHINESE = {
     "{} call with unknown keys": "{} 次调用的键不明",
     "{} calls with unknown keys": "{} 次调用的键不明",
 }
+
+
+def count(n: int, noun: str) -> str:
+    """So many of them.
+
+    >>> count(1, "call"), count(1200, "equation")
+    ('1 call', '1200 equations')
+    """
+    return f"{n} {noun}{'s' * (n != 1)}"
+
+
+def size(n: int) -> str:
+    """Bytes, in steps of 1000.
+
+    >>> size(12), size(1234), size(98_765_432)
+    ('12 B', '1.2 kB', '98.8 MB')
+    """
+    power = min(5, (len(str(n)) - 1) // 3)
+    return f"{n} B" if power == 0 else f"{n / 1000**power:.1f} {' kMGTP'[power]}B"
 
 
 @functools.cache
