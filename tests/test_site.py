@@ -513,6 +513,8 @@ LIMITED = [
     "vmap",
     "autograd",
     "gradient-traps",
+    "residuals",
+    "custom-rules",
     "terms",
 ]  # pages that keep to the limits
 CELL = re.compile(r"^```\{code-cell\}.*\n((?:.*\n)*?)```$", re.MULTILINE)

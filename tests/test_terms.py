@@ -565,6 +565,8 @@ def unlinked(source: str, language: str, known: dict[str, dict]) -> list[str]:
         "vmap",
         "autograd",
         "gradient-traps",
+        "residuals",
+        "custom-rules",
     ],
 )
 def test_a_term_is_linked_or_explained_where_it_first_appears(page: str, language: str) -> None:
