@@ -387,6 +387,18 @@ def test_inside_a_loop_too():
     assert made == {"scan": 1} and again == {"dot_general": 1, "cos": 1}
 
 
+@pytest.mark.parametrize("loop", [False, True])
+def test_what_is_made_of_the_cotangent_is_new(loop):
+    """In a second derivative JAX gives both the same scope: what runs again and what is new."""
+    curve = jax.checkpoint(lambda z: jnp.exp(jnp.sin(z)))
+    step = (lambda z: lax.scan(lambda c, _: (curve(c), None), z, length=3)[0]) if loop else curve
+    slope = jax.grad(lambda y: jnp.sum(step(y)))
+    picture = see.grad(lambda x: jnp.sum(slope(x) ** 2), jnp.linspace(0.1, 1.0, 4))
+    again = Counter(s.primitive for s in picture.backward if s.recomputed)
+    assert again["sin"] and again["cos"] and again["exp"]
+    assert not again["add_any"] and not picture.backward[-1].recomputed
+
+
 def test_the_rounding_that_checkpoint_adds_is_not_the_maker():
     picture = pictured("policy dots")
     assert "reduce_precision" in {step.primitive for step in picture.forward}

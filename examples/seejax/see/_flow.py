@@ -1,5 +1,6 @@
 """Who makes each value of a program and who reads it."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax.extend.core as jex_core
@@ -54,6 +55,44 @@ class Flow:
                 self.made[value] = self._maker(node, given)
         return values
 
+    def downstream(self, variables: Iterable[Any]) -> set[int]:
+        """Numbers of the equations that compute with these variables or with what comes of them."""
+        found: set[int] = set()
+
+        def program(parent: int | None, reached: set[Any]) -> set[Any]:
+            for node in self._inside.get(parent, []):
+                eqn = node.eqn
+                given = [var in reached for var in map(_variable, eqn.invars)]
+                if any(given):
+                    found.add(node.index)
+                    reached |= results(node, given)
+            return reached
+
+        def results(node: Node, given: list[bool]) -> set[Any]:
+            eqn = node.eqn
+            inner = [_jax_private.opened(sub) for _, sub in _jax_private.subjaxprs(eqn)]
+            if not inner:
+                return set(eqn.outvars)
+            inputs: set[Any] = set()
+            for sub in inner:  # a cond takes its index first; a while shares its operands out
+                own = given[-len(sub.invars) :] if eqn.primitive.name != "while" else []
+                flags = own if len(own) == len(sub.invars) else [True] * len(sub.invars)
+                inputs |= {var for var, flag in zip(sub.invars, flags, strict=True) if flag}
+            inside = program(node.index, set(inputs))
+            while eqn.primitive.name == "scan":  # what a turn makes of the carry, the next one gets
+                fresh = {v for v, new in _carry(eqn, inner[0]) if _variable(new) in inside} - inputs
+                if not fresh:
+                    break
+                inputs |= fresh
+                inside = program(node.index, set(inputs))
+            if any(len(sub.outvars) != len(eqn.outvars) for sub in inner):
+                return set(eqn.outvars)
+            columns = zip(eqn.outvars, *(sub.outvars for sub in inner), strict=True)
+            return {var for var, *outs in columns if any(_variable(o) in inside for o in outs)}
+
+        program(None, set(variables))
+        return found
+
     def _maker(self, node: Node, given: list[int]) -> int:
         """The equation itself; of the rounding that `jax.checkpoint` adds, what it rounds."""
         made = self.made.get(given[0]) if given else None
@@ -62,3 +101,21 @@ class Flow:
             if frames(node.eqn) == frames(self._nodes[made].eqn):
                 return made
         return node.index
+
+
+def _variable(atom: Any) -> Any:
+    """The variable, which can be looked up; None for a literal, which cannot."""
+    return None if isinstance(atom, jex_core.Literal) else atom
+
+
+def _carry(eqn: Any, body: Any) -> list[tuple[Any, Any]]:
+    """Of a scan: what a turn gets, and what it hands on to the next.
+
+    It stands between the constants and the rows, which have an axis more outside of the body.
+    """
+    ends = []
+    for outside, inside in (eqn.outvars, body.outvars), (eqn.invars, body.invars):
+        whole = [a.aval.ndim == b.aval.ndim for a, b in zip(outside, inside, strict=True)]
+        ends.append(sum(whole))
+    count, end = ends
+    return list(zip(body.invars[end - count : end], body.outvars[:count], strict=True))

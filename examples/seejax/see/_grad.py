@@ -41,7 +41,8 @@ class Crossing:
     Attributes:
       name: its variable, as the picture prints it.
       shape, dtype: its type; dtype as text: `float32`.
-      bytes: elements times bytes of one; None if unknown.
+      bytes: elements times bytes of one; None if unknown. A number that is written into the
+        program, such as the 2 of `x / 2`, stands in the backward program and does not cross.
       kind: `value` if the forward program computes it, `argument`, or `constant`, which is what f
         closes over.
       made_by: the equation that computes it, also where that is inside a `jit`; None for an
@@ -127,6 +128,7 @@ class Grad(Picture):
         known = [var for eqn in forward for var in eqn.outvars]
         self._crossing = [v for v in (*inner.invars, *inner.constvars, *known) if v in needed]
         self._arguments, self._constants = inner.invars, inner.constvars
+        self._cotangents = starts
         outside = [*results, *self._crossing]
         self.forward_jaxpr = _jax_private.stretch(program, inner.invars, forward, outside)
         given = [*self._crossing, *starts]
@@ -139,10 +141,14 @@ class Grad(Picture):
         first = [*tops, len(nodes)][len(self.forward_jaxpr.eqns)]
         for node in nodes:
             node.backward = node.index >= first
-        again = [_recomputed(node) for node in nodes]
+        flow = Flow(nodes)
+        new = flow.downstream(self._cotangents)  # the way forward had no cotangent
         steps = [
-            Step(**self._places.placed(node), recomputed=flag and node.backward)
-            for node, flag in zip(nodes, again, strict=True)
+            Step(
+                **self._places.placed(node),
+                recomputed=node.backward and node.index not in new and _recomputed(node),
+            )
+            for node in nodes
         ]
         self.forward, self.backward = tuple(steps[:first]), tuple(steps[first:])
         numbers = {var: (len(nodes) + k,) for k, var in enumerate(self._crossing)}
@@ -151,7 +157,6 @@ class Grad(Picture):
             _jaxpr.rows(self.forward_jaxpr, names=names, links=numbers),
             _jaxpr.rows(self.backward_jaxpr, names=names, links=numbers),
         ]
-        flow = Flow(nodes)
         self._linked: dict[int, set[int]] = {}  # by step: the numbers of what it makes and reads
         where = dict(zip(self._arguments, paths, strict=True))
         crossing = []
