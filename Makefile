@@ -6,9 +6,6 @@ DOCS := .venv/ready-docs
 TEST := .venv/ready-test
 SLOW := build classifier digits entmax linear_regression parallel see_browser see_pictures site training
 
-# One more than there are cores: tests also wait, for a process, a clock or a page. More than 4 need much memory.
-WORKERS = $(shell $(BIN)/python -c 'import os; print(min(4, os.cpu_count() + 1))')
-
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE # every page and test starts a Python: 1 s with its bytecode, 4 s without
@@ -37,7 +34,7 @@ check: lint ## a minute: style, spelling, types, schemas, pairs, prose, quick un
 	@$(BIN)/pytest -q $(foreach name,$(SLOW),--ignore=tests/test_$(name).py) conftest.py tests docs README.md
 
 test: lint html ## everything: the build, every page in Chromium, training, doctests
-	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile
+	@$(BIN)/pytest -q -n logical --maxprocesses 4 --dist loadfile
 
 screenshot: $(TEST) html ## take README's picture of the built front page
 	@$(TOOLS) tools.screenshot
