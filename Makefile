@@ -4,7 +4,8 @@ BIN := .venv/bin
 TOOLS := PYTHONPATH=docs $(BIN)/python -m
 DOCS := .venv/ready-docs
 TEST := .venv/ready-test
-SLOW := build classifier digits entmax linear_regression parallel see_browser see_pictures site training
+SLOW := $(addprefix tests/test_,$(addsuffix .py,site build training entmax parallel see_browser classifier see_pictures digits linear_regression))
+QUICK := conftest.py $(filter-out $(SLOW),$(wildcard tests/*.py)) docs README.md
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -31,10 +32,11 @@ lint: $(TEST)
 	@$(TOOLS) tools.pairs check
 
 check: lint ## a minute: style, spelling, types, schemas, pairs, prose, quick unit tests
-	@$(BIN)/pytest -q $(foreach name,$(SLOW),--ignore=tests/test_$(name).py) conftest.py tests docs README.md
+	@$(BIN)/pytest -q $(QUICK)
 
 test: lint html ## everything: the build, every page in Chromium, training, doctests
-	@$(BIN)/pytest -q -n logical --maxprocesses 4 --dist loadfile
+	@$(BIN)/pytest -q -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
+	  $(SLOW) $(QUICK) examples CONTRIBUTING.md # the slow ones first: none is left alone at the end
 
 screenshot: $(TEST) html ## take README's picture of the built front page
 	@$(TOOLS) tools.screenshot

@@ -53,6 +53,13 @@ def doctest_names(doctest_namespace: dict) -> None:
     doctest_namespace.update(jax=jax, jnp=jnp)
 
 
+@pytest.fixture
+def plain_numpy() -> Iterator[None]:
+    """JAX promotes as it does for everybody: what is looked at was not written for this book."""
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
 class MarkdownParser(doctest.DocTestParser):
     r"""Finds examples in pages, where a closing fence ends the output as an empty line does.
 

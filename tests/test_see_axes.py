@@ -12,11 +12,7 @@ from jax import lax
 
 from seejax import see
 
-
-@pytest.fixture(autouse=True)
-def plain_numpy():
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        yield
+pytestmark = pytest.mark.usefixtures("plain_numpy")
 
 
 def normal(*shape, seed=0):

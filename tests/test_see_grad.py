@@ -22,12 +22,7 @@ from seejax import see
 from seejax.see._jaxpr import short_dtype
 
 POLICIES = jax.checkpoint_policies
-
-
-@pytest.fixture(autouse=True)
-def plain_numpy():
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        yield
+pytestmark = pytest.mark.usefixtures("plain_numpy")
 
 
 def normal(*shape, seed=0):

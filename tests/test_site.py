@@ -15,6 +15,7 @@ from bs4 import BeautifulSoup, Tag
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 import chromium
+from limits import LIMITED
 from processes import Process
 from tools import book
 
@@ -509,21 +510,6 @@ def test_a_chinese_font_is_installed_or_missed_aloud(bare_path: Path) -> None:
 
 # -- what every page promises its reader ---------------------------------------------------------
 
-LIMITED = [
-    "index",
-    "numpy",
-    "random",
-    "jit",
-    "retracing",
-    "control-flow",
-    "pytrees",
-    "vmap",
-    "autograd",
-    "gradient-traps",
-    "residuals",
-    "custom-rules",
-    "terms",
-]  # pages that keep to the limits
 CELL = re.compile(r"^```\{code-cell\}.*\n((?:.*\n)*?)```$", re.MULTILINE)
 
 
