@@ -1089,6 +1089,15 @@ def test_loops_of_stablehlo_are_the_scan_and_its_body():
     assert steps["mul"][-1] == "multiply"
 
 
+def test_a_callback_is_a_call_of_its_equation():
+    def f(x):
+        jax.debug.print("{}", x)
+        return jax.pure_callback(jnp.sin, x, x) + 1
+
+    steps = {e.primitive: e.stablehlo for e in see.trace(f, X, stablehlo=True).equations}
+    assert steps["debug_print"] == steps["pure_callback"] == ("custom_call",)
+
+
 def test_stablehlo_is_shown_on_request_only():
     assert traced("loss").stablehlo == ""
     assert all(e.stablehlo == () for e in traced("loss").equations)

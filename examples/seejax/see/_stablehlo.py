@@ -86,9 +86,17 @@ def parse(text: str) -> dict[str, list[Line]]:
         if place := re.search(r"loc\((#loc\d*)\)$", row):
             about = opened.get(depth) if line.text.startswith("}") else line
             if about is not None and about.operation:
-                tags = re.findall(_TAG + r"(\d+)", names.get(place[1], ""))
-                about.own = frozenset(map(int, tags[-1:]))
+                about.own = _own(place[1], names)
     return functions
+
+
+def _own(place: str, names: dict[str, str]) -> frozenset[int]:
+    """The equation that a location names; an operation may wrap its scope in a name of its own."""
+    body = names.get(place, "")
+    if tags := re.findall(_TAG + r"(\d+)", body):
+        return frozenset({int(tags[-1])})
+    inner = (_own(each, names) for each in re.findall(r"#loc\d+", body))
+    return next(filter(None, inner), frozenset())
 
 
 def lines(traced: Any, text: str) -> tuple[list[Line], bool]:

@@ -24,8 +24,8 @@ class Equation(Placed):
       index, primitive, line, lineno, file_lineno, source, backward, depth: as in `Placed`.
       hlo: names of the HLO instructions it became; () if XLA folded it away.
       kernels: names of the kernels that compute them, one name for all that was fused.
-      stablehlo: the StableHLO operations it became, in order; () without that pane, and if JAX
-        left the equation out.
+      stablehlo: the StableHLO operations it became, in order; () if it needs none, if JAX left
+        it out, without that pane, and where `doubt` says that its lines are not tied.
     """
 
     hlo: tuple[str, ...]
