@@ -289,3 +289,18 @@ def test_style_and_script_stay_small():
     assert see.ASSETS.startswith("<style data-seejax>")
     assert "</style><script data-seejax>" in see.ASSETS
     assert see.ASSETS.endswith("</script>")
+
+
+@pytest.mark.parametrize(("width", "columns"), [(375, 1), (760, 2), (1200, 2)])
+def test_four_panes_stand_in_rows_of_two_or_below_each_other(browser, width, columns):
+    picture = see.trace(loss, jnp.ones(4), jnp.ones((3, 4)), jnp.ones(3), stablehlo=True)
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.set_content(f"<!doctype html><main>{picture._repr_html_()}</main>")
+    titles = ("Python source", "jaxpr", "StableHLO", "optimized HLO")
+    boxes = [pane(page, title).bounding_box() for title in titles]
+    assert len({round(box["x"]) for box in boxes}) == columns
+    assert len({round(box["y"]) for box in boxes}) == 4 // columns
+    pane(page, "StableHLO").get_by_text("tanh").first.hover()
+    assert operations(page) == ["tanh"]
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.close()

@@ -84,13 +84,14 @@ def made_of_parts(name):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(_jax_private, "tagged", lambda *_: 1 / 0)
             return see.trace(f, *arguments)
-    picture = see.trace(f, *arguments)
+    picture = see.trace(f, *arguments, stablehlo=name == "stablehlo")
     picture.name = HOSTILE
     return picture
 
 
 NAMES = [
     "trace",
+    "stablehlo",
     "calls",
     "tree",
     "trees",
@@ -193,7 +194,7 @@ def test_every_word_of_its_own_has_both_languages(picture):
     soup = BeautifulSoup(picture.html(), "html.parser")
     for title in soup.select("figcaption, caption, thead th, .see-badge, summary, .see-doubt"):
         if text := title.get_text():
-            assert title.select_one(".see-w") or text in ("jaxpr", "#"), text
+            assert title.select_one(".see-w") or text in ("jaxpr", "StableHLO", "#"), text
     assert all("{}" in other or "{}" not in word for word, other in _words.CHINESE.items())
 
 

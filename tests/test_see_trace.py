@@ -1023,6 +1023,109 @@ def test_a_huge_program_stays_a_page():
     assert len(traced("jax.scipy.special.betaln").html()) < 400_000
 
 
+# --- StableHLO, on request
+
+
+def main_operations(f, args):
+    """The operations of `main` as MLIR's own objects know them: (name, scope)."""
+    module = (f if hasattr(f, "lower") else jax.jit(f)).lower(*args).compiler_ir()
+    (main,) = (f for f in module.body.operations if f.attributes["sym_name"].value == "main")
+    for operation in main.regions[0].blocks[0].operations:
+        name = operation.operation.name.rpartition(".")[2]
+        if name != "return":
+            yield name, re.findall(r'"([^"]*)"', str(operation.location))[:1]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_each_operation_of_stablehlo_is_tied_to_the_equation_that_its_location_names(name):
+    f, args = EVERY[name]
+    picture = see.trace(f, *args, stablehlo=True)
+    assert "StableHLO" not in str(picture.doubt)
+    lines, known = picture._lowered
+    assert known
+    end = next(i for i, line in enumerate(lines) if line.text == "}" and line.depth == 0)
+    shown = [line for line in lines[:end] if line.depth == 1 and line.operation]
+    theirs = list(main_operations(f, args))
+    assert [line.operation for line in shown] == [operation for operation, _ in theirs]
+    for line, (_, scope) in zip(shown, theirs, strict=True):
+        for index in line.own:
+            primitive = picture.equations[index].primitive
+            called = scope[0].rpartition("/")[2].partition("(")[0]
+            inside = {"while", "scan", "cond", "empty2", "broadcast_in_dim", "pjit", "jit"}
+            several = primitive == "one_minus_square"  # lowered through other primitives
+            assert called == primitive or called in inside or several, (line.text, scope)
+        alone = line.operation in ("constant", "call", "convert")
+        assert line.own or alone or not scope, line.text
+
+
+def test_what_jax_leaves_out_and_what_xla_leaves_out_are_told_apart():
+    def f(x):
+        jnp.exp(x)  # nobody uses it: JAX does not lower it
+        return x + jnp.sin(x) * 0, jnp.reshape(jnp.reshape(x, (2, 2)), 4)
+
+    picture = see.trace(f, X, stablehlo=True)
+    steps = {e.primitive: (e.stablehlo, bool(e.hlo)) for e in picture.equations}
+    assert steps["exp"] == ((), False)
+    assert steps["reshape"][0] == ("reshape",) and not steps["reshape"][1]
+
+
+def test_a_function_of_stablehlo_belongs_to_all_who_call_it():
+    def f(x, y):
+        a = jnp.argmax(x) + jitted_helper(x)
+        return a, jnp.argmax(y) + jitted_helper(y)
+
+    picture = see.trace(f, X, Y, stablehlo=True)
+    assert picture.stablehlo.count("stablehlo.sine") == 1 == picture.stablehlo.count("iota")
+    for primitive, operation in ("sin", "sine"), ("argmax", "iota"):
+        found = [e.stablehlo for e in picture.equations if e.primitive == primitive]
+        assert len(found) == 2
+        assert all(operation in steps for steps in found)
+
+
+def test_loops_of_stablehlo_are_the_scan_and_its_body():
+    steps = {e.primitive: e.stablehlo for e in see.trace(loops, X, stablehlo=True).equations}
+    assert "while" in steps["scan"]
+    assert steps["sin"] == ("sine",)
+    assert steps["mul"][-1] == "multiply"
+
+
+def test_a_callback_is_a_call_of_its_equation():
+    def f(x):
+        jax.debug.print("{}", x)
+        return jax.pure_callback(jnp.sin, x, x) + 1
+
+    steps = {e.primitive: e.stablehlo for e in see.trace(f, X, stablehlo=True).equations}
+    assert steps["debug_print"] == steps["pure_callback"] == ("custom_call",)
+
+
+def test_stablehlo_is_shown_on_request_only():
+    assert traced("loss").stablehlo == ""
+    assert all(e.stablehlo == () for e in traced("loss").equations)
+    assert "StableHLO" not in str(traced("loss"))
+    picture = see.trace(loss, *PAGES["loss"][1], stablehlo=True)
+    assert picture.stablehlo == jax.jit(loss).lower(*PAGES["loss"][1]).as_text()
+    page = picture.html()
+    assert page.index(">jaxpr<") < page.index(">StableHLO<") < page.index(">optimized HLO<")
+    assert _hlo.bare(picture.hlo) == _hlo.bare(traced("loss").hlo)
+    picture = see.trace(lambda x: x.reshape(7), X, stablehlo=True)
+    assert picture.error and picture.stablehlo == ""
+
+
+def test_stablehlo_without_a_twin_is_shown_and_said_to_be_untied(monkeypatch):
+    monkeypatch.setattr(_jax_private, "tagged", lambda *_: 1 / 0)
+    picture = see.trace(loss, *PAGES["loss"][1], stablehlo=True)
+    assert "lines of StableHLO not tied" in str(picture)
+    assert "stablehlo.tanh" in str(picture)
+    assert all(e.stablehlo == () for e in picture.equations)
+
+
+def test_a_large_constant_stays_small_on_the_page_and_whole_in_the_text():
+    table = jnp.linspace(0, 1, 20_000)
+    picture = see.trace(lambda x: x + table, 1.0, stablehlo=True)
+    assert len(picture.stablehlo) > 100_000
+    assert len(picture.html()) < 20_000
+
+
 # --- the private interface
 
 

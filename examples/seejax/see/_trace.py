@@ -1,4 +1,4 @@
-"""Python source · jaxpr · optimized HLO, side by side, every line tied to its counterparts."""
+"""Python source · jaxpr · (StableHLO ·) optimized HLO, every line tied to its counterparts."""
 
 import dataclasses
 import itertools
@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from seejax.see import _hlo, _jax_private, _jaxpr, _source, _tie
+from seejax.see import _hlo, _jax_private, _jaxpr, _source, _stablehlo, _tie
 from seejax.see._parts import Line, Pane, Span, Spans, joined
 from seejax.see._picture import Picture
 from seejax.see._place import Placed, Places
@@ -24,10 +24,13 @@ class Equation(Placed):
       index, primitive, line, lineno, file_lineno, source, backward, depth: as in `Placed`.
       hlo: names of the HLO instructions it became; () if XLA folded it away.
       kernels: names of the kernels that compute them, one name for all that was fused.
+      stablehlo: the StableHLO operations it became, in order; () if it needs none, if JAX left
+        it out, without that pane, and where `doubt` says that its lines are not tied.
     """
 
     hlo: tuple[str, ...]
     kernels: tuple[str, ...]
+    stablehlo: tuple[str, ...] = ()
 
 
 class Trace(Picture):
@@ -35,6 +38,7 @@ class Trace(Picture):
 
     Attributes:
       jaxpr: the `ClosedJaxpr`, or None if tracing failed.
+      stablehlo: what JAX hands to the compiler, as it prints it; "" if it was not asked for.
       hlo: the optimized HLO as XLA prints it, "" if there is none.
       equations: tuple of `Equation`, those inside others included.
       exact: the HLO was tied to the equations one by one. If not, `doubt` says so on the picture:
@@ -46,21 +50,30 @@ class Trace(Picture):
     kind = "trace"
     name: str = ""
 
-    def __init__(self, f: Callable[..., Any], args: tuple, kwargs: dict, options: dict) -> None:
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        args: tuple,
+        kwargs: dict,
+        options: dict,
+        stablehlo: bool = False,
+    ) -> None:
         self.name = _source.name(f)
         self.jaxpr: Any = None
+        self.stablehlo = ""
         self.hlo = ""
         self.error: Exception | None = None
         self.equations: tuple[Equation, ...] = ()
         self.exact = False
         self._places = Places(f)
         self._rows: list[_hlo.Row] = []
+        self._lowered: tuple[list[_stablehlo.Line], bool] = [], True
         self._ties = _tie.Ties(True)
-        self._run(f, args, kwargs, options)
+        self._run(f, args, kwargs, options, stablehlo)
         self._places.show()
         self._finish()
 
-    def _run(self, f: Any, args: tuple, kwargs: dict, options: dict) -> None:
+    def _run(self, f: Any, args: tuple, kwargs: dict, options: dict, stablehlo: bool) -> None:
         try:
             traced = _traced(f, args, kwargs, options)
         except Exception as error:  # whatever f raises is what the picture shows
@@ -70,7 +83,11 @@ class Trace(Picture):
         self.jaxpr = traced.jaxpr
         self._places.locate(_jax_private.opened(self.jaxpr).eqns)
         try:
-            self.hlo = traced.lower().compile().as_text()
+            lowered = traced.lower()
+            if stablehlo:
+                self.stablehlo = lowered.as_text()
+                self._lowered = _stablehlo.lines(traced, self.stablehlo)
+            self.hlo = lowered.compile().as_text()
         except Exception as error:
             self.error = error
             self._places.blame(error)
@@ -98,7 +115,9 @@ class Trace(Picture):
             mine = became.get(node.index, [])
             names = tuple(row.instruction.name for row in mine)
             place = self._places.placed(node)
-            equations.append(Equation(**place, hlo=names, kernels=_kernels(mine)))
+            steps = (line.operation for line in self._lowered[0] if node.index in line.own)
+            below = tuple(filter(None, steps))
+            equations.append(Equation(**place, hlo=names, kernels=_kernels(mine), stablehlo=below))
         self.equations = tuple(equations)
         kernels = dict.fromkeys(row.kernel for row in rows if row.kernel)
         fusions = [r for r in rows if r.instruction.opcode == "fusion"]
@@ -130,6 +149,8 @@ class Trace(Picture):
             said.append("approximate: lines matched by primitive")
         elif self._ties.unknown:
             said.append(count(len(self._ties.unknown), "instruction") + " of unknown origin")
+        if not self._lowered[1]:
+            said.append("lines of StableHLO not tied")
         return joined([(Span(phrase, word=True),) for phrase in said], "; ")
 
     def summary(self) -> Spans:
@@ -159,6 +180,8 @@ class Trace(Picture):
         yield Pane("Python source", lines, places.no_source(), ".equations")
         if self.jaxpr is not None:
             yield Pane("jaxpr", tuple(self._jaxpr_lines()), rest=".jaxpr")
+        if self._lowered[0]:
+            yield Pane("StableHLO", tuple(self._stablehlo_lines()), rest=".stablehlo")
         if self._rows:
             yield Pane("optimized HLO", tuple(self._hlo_lines(self._rows, 0)), rest=".hlo")
 
@@ -189,6 +212,23 @@ class Trace(Picture):
                 own=(row.index,),
                 covers=tuple(range(row.index + 1, node.last + 1)),
                 label=(*label, Span(" · "), Span("eliminated", word=True)) if gone else label,
+            )
+
+    def _stablehlo_lines(self) -> Iterator[Line]:
+        nodes = self._places.nodes
+        for line in self._lowered[0]:
+            own = sorted(line.own)
+            inside = {i for index in own for i in range(index + 1, nodes[index].last + 1)}
+            gutter = self._places.gutter(own)
+            kernels = dict.fromkeys(k for index in own for k in self.equations[index].kernels)
+            yield Line(
+                spans=line.spans,
+                mark=gutter,
+                depth=line.depth,
+                own=tuple(own),
+                covers=tuple(sorted(inside - line.own)),
+                label=self._label(gutter, own, kernels),
+                dim=not own,
             )
 
     def _hlo_lines(self, rows: list[_hlo.Row], depth: int) -> Iterator[Line]:
@@ -240,6 +280,7 @@ def trace(
     *args: Any,
     static_argnums: int | tuple[int, ...] | None = None,
     static_argnames: str | tuple[str, ...] | None = None,
+    stablehlo: bool = False,
     **kwargs: Any,
 ) -> Trace:
     """Python source, jaxpr and optimized HLO of f side by side; point at a line to see its others.
@@ -252,8 +293,9 @@ def trace(
       f: any function JAX can trace: plain, jitted, under grad or vmap, a partial, a method.
       args, kwargs: its arguments.
       static_argnums, static_argnames: as for `jax.jit`; a jitted f has its own.
+      stablehlo: show the program between the two as well, which JAX hands to the compiler.
     Returns:
-      `Trace`: `.jaxpr`, `.hlo`, `.equations`, `.error`.
+      `Trace`: `.jaxpr`, `.stablehlo`, `.hlo`, `.equations`, `.error`.
     Raises:
       TypeError: f is not callable.
     Source: lines from the frames JAX records with each equation; HLO from the scope of each
@@ -263,10 +305,13 @@ def trace(
     >>> picture = trace(lambda x: jnp.sin(x) * 2, jnp.ones(3))
     >>> [equation.primitive for equation in picture.equations]
     ['sin', 'mul']
+    >>> [equation.stablehlo for equation in trace(jnp.sin, 1.0, stablehlo=True).equations]
+    [('sine',)]
     >>> picture.equations[0].kernels == picture.equations[1].kernels  # fused into one kernel
     True
     """
     if not callable(f):
         raise TypeError(f"see.trace needs a function, got {type(f).__name__}")
     given = {"static_argnums": static_argnums, "static_argnames": static_argnames}
-    return Trace(f, args, kwargs, {k: v for k, v in given.items() if v is not None})
+    options = {name: value for name, value in given.items() if value is not None}
+    return Trace(f, args, kwargs, options, stablehlo)

@@ -31,6 +31,9 @@ CHINESE = {
     "{} instruction of unknown origin": "{} 条指令来历不明",
     "{} instructions of unknown origin": "{} 条指令来历不明",
     "{} has changed since it was imported": "{} 在导入之后改动过",
+    # trace: StableHLO
+    "StableHLO": "StableHLO",
+    "lines of StableHLO not tied": "StableHLO 的各行没有找到对应",
     # panes
     "Python source": "Python 源码",
     "jaxpr": "jaxpr",
