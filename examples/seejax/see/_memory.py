@@ -91,7 +91,7 @@ class Memory(Picture):
         paths: tuple[str, ...] = ()
         if isinstance(f, jax.stages.Compiled):
             compiled = f
-            self.name = re.sub(r"^HloModule (?:jit_)?|[,\s].*", "", _entry(f.as_text())[0])
+            self.name = re.sub(r"^HloModule (?:jit_)?|[,\s].*", "", _entry(f.as_text() or "")[0])
         else:
             traced = _traced(f, args, kwargs, options)
             paths = _jax_private.argument_paths(traced.jaxpr)
@@ -177,7 +177,8 @@ def _row(argument: Argument) -> tuple[Spans, ...]:
         if argument.read is False:
             fate = (Span("donated, not read", "wavy", word=True),)
         if argument.taken_by:
-            fate = (Span("taken over by", word=True), Span(f" {argument.taken_by}", "mono"))
+            by = Span(argument.taken_by, "mono")
+            fate = (Span("taken over by", word=True), Span(" "), by)
     return (Span(argument.path, "mono"),), (Span(argument.type, "mono"),), fate
 
 
@@ -231,7 +232,7 @@ def _devices(compiled: Any) -> int:
 
 def _arguments(compiled: Any, paths: tuple[str, ...]) -> tuple[Argument, ...]:
     infos = jax.tree.leaves_with_path(compiled.args_info)
-    header, names = _entry(compiled.as_text())
+    header, names = _entry(compiled.as_text() or "")
     if len(paths) != len(infos):  # of a Compiled, whose program has names, or of none
         places = [(side.idx, at, rest) for (side, at, *rest), _ in infos]
         paths = tuple(

@@ -147,7 +147,7 @@ CHINESE = {
     "total": "合计",
     "its memory": "它的内存",
     "kept for the caller": "留给调用者",
-    "taken over by": "由结果接用：",
+    "taken over by": "接用它的是",
     "donated, not taken": "捐赠了，没有用上",
     "donated, not read": "捐赠了，程序没有读它",
     "donated, unknown whether taken": "捐赠了，用没用上不明",
