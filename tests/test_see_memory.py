@@ -141,6 +141,33 @@ def test_arguments_are_named_as_f_names_them():
     ]
 
 
+class Model:
+    def __call__(self, x):
+        return x + 1
+
+    @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+    def double(self, x):
+        return x * 2
+
+
+@pytest.mark.parametrize(
+    ("f", "name", "path"),
+    [
+        (Model(), "__call__", "x"),
+        (Model().double, "double", "x"),
+        (functools.partial(Model.double, Model()), "double", "x"),
+        (functools.partial(jnp.add, 1.0), None, None),
+        (jax.grad(lambda x: (x**2).sum()), "<lambda>", "x"),
+        (jnp.sort, "sort", "a"),
+    ],
+)
+def test_any_function_will_do(f, name, path):
+    picture = see.memory(f, X)
+    assert name in (None, picture.name) and picture.need.arguments == 4 * N
+    assert path in (None, picture.arguments[0].path)
+    assert see.memory(jax.jit(lambda x: f(x), donate_argnums=0), X).need.taken == 4 * N
+
+
 def test_what_the_program_does_not_read_is_said():
     def second(x, y, z):
         return y + 1
@@ -214,6 +241,16 @@ def test_library_modules():
     apply = nnx.jit(lambda model, x: model(x))
     assert see.memory(apply, model, jnp.ones((2, 4))).need.results >= 4 * 6
     assert _jax_private.argument_paths(jax.make_jaxpr(write)(X)) == ("x",)
+
+
+def test_what_is_unknown_is_called_so():
+    def says(x):
+        jax.debug.print("{}", x[0], ordered=True)  # XLA counts one argument more
+        return x + 1
+
+    picture = see.memory(says, X, donate_argnums=0)
+    if picture.arguments[0].taken_by is None:
+        assert "donated, unknown whether taken" in str(picture)
 
 
 def test_an_error_of_f_is_not_hidden():

@@ -185,6 +185,8 @@ def _row(argument: Argument) -> tuple[Spans, ...]:
 def _traced(f: Any, args: tuple, kwargs: dict, options: dict) -> Any:
     own = hasattr(f, "trace") and hasattr(f, "lower") and not inspect.isfunction(f)
     if own and not options:
+        if inspect.ismethod(f):  # its attributes are those of the function, which needs `self`
+            f, args = f.__func__, (f.__self__, *args)
         found = _jax_private.traced(f.trace(*args, **kwargs))
         if found is not None:
             return found
