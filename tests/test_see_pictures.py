@@ -72,6 +72,13 @@ def made_of_parts(name):
         picture = see.grad(lambda p, x: once(p, layers(p, x, 4), 1).sum(), odd, jnp.ones((3, 4)))
         picture.name = HOSTILE
         return picture
+    if name == "memory":
+        odd = {HOSTILE: jnp.ones(3000), "b": jnp.ones((4, 9))}
+        table = jnp.arange(3000.0) ** 2  # a constant of the program
+        program = lambda p, x: ({HOSTILE: p[HOSTILE] + table}, p["b"].sum(), jnp.sort(x))  # noqa: E731
+        picture = see.memory(program, odd, jnp.ones(3000), donate_argnums=(0, 1))
+        picture.name = HOSTILE
+        return picture
     if name == "error":
         return see.trace(refuses, 1.0)
     f = jax.grad(loss)
@@ -101,6 +108,7 @@ NAMES = [
     "keys",
     "axes",
     "grad",
+    "memory",
 ]
 
 

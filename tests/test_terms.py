@@ -432,6 +432,16 @@ def memory_given_away() -> None:
     assert not x.is_deleted()
 
 
+@check("ref")
+def memory_with_a_name() -> None:
+    ref = jax.new_ref(x := jnp.zeros(3))
+    place = ref.unsafe_buffer_pointer()
+    assert place != x.unsafe_buffer_pointer()
+    jax.jit(lambda ref: ref.__setitem__(0, 1.0))(ref)
+    assert ref[...].tolist() == [1.0, 0.0, 0.0] and ref.unsafe_buffer_pointer() == place
+    assert not x.any()
+
+
 @check("sharding", "mesh", "collective")
 def eight_devices() -> None:
     mesh = jax.make_mesh((4, 2), ("x", "y"))

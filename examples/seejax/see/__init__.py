@@ -13,6 +13,7 @@ from seejax.see._calls import Call, Calls, calls
 from seejax.see._grad import Crossing, Grad, Step, grad
 from seejax.see._html import ASSETS, STATIC
 from seejax.see._keys import Keys, Node, Use, keys
+from seejax.see._memory import Argument, Memory, Need, memory
 from seejax.see._picture import Picture
 from seejax.see._trace import Equation, Trace, trace
 from seejax.see._tree import Difference, Leaf, Tree, tree
@@ -20,6 +21,7 @@ from seejax.see._tree import Difference, Leaf, Tree, tree
 __all__ = [
     "ASSETS",
     "STATIC",
+    "Argument",
     "Axes",
     "Call",
     "Calls",
@@ -29,6 +31,8 @@ __all__ = [
     "Grad",
     "Keys",
     "Leaf",
+    "Memory",
+    "Need",
     "Node",
     "Operation",
     "Picture",
@@ -40,6 +44,7 @@ __all__ = [
     "calls",
     "grad",
     "keys",
+    "memory",
     "trace",
     "tree",
 ]

@@ -112,6 +112,20 @@ def with_jaxpr(stage: Any, jaxpr: Any) -> Any:
     return other
 
 
+def without_donation(stage: Any) -> Any:
+    """The same `Traced`, which keeps all its arguments for the caller."""
+    donated = stage._params["donated_invars"]
+    other = with_jaxpr(stage, stage._params["jaxpr"])
+    other._params["donated_invars"] = (False,) * len(donated)
+    return other
+
+
+def argument_paths(jaxpr: Any) -> tuple[str, ...]:
+    """What JAX calls each argument of a program: `state['w']`; () if it does not say."""
+    info = getattr(opened(jaxpr), "debug_info", None)
+    return tuple(map(str, getattr(info, "arg_names", None) or ()))
+
+
 @contextlib.contextmanager
 def compiled_anew() -> Iterator[None]:
     """The compilation cache on disk tells programs apart that differ in their scopes alone."""

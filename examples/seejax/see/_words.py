@@ -132,6 +132,28 @@ CHINESE = {
     "calls with unknown keys": "键不明的调用",
     "{} call with unknown keys": "{} 次调用的键不明",
     "{} calls with unknown keys": "{} 次调用的键不明",
+    # memory
+    "{} {} without donation": "不捐赠时 {} {}",
+    "on each of {} devices": "{} 个设备上各要这么多",
+    "what the program asks for on a device; other live arrays are not in it": (
+        "程序在一个设备上要用的内存，不包括其他还活着的数组"
+    ),
+    "what becomes of each argument": "每个入参的内存归谁",
+    "program": "程序",
+    "without donation": "不捐赠",
+    "with donation": "捐赠",
+    "taken over": "接用",
+    "temporary": "临时",
+    "constants": "常量",
+    "code": "代码",
+    "host": "主机",
+    "total": "合计",
+    "its memory": "它的内存",
+    "kept for the caller": "留给调用者",
+    "taken over by": "接用它的是",
+    "donated, not taken": "捐赠了，没有用上",
+    "donated, not read": "捐赠了，程序没有读它",
+    "donated, unknown whether taken": "捐赠了，用没用上不明",
 }
 
 
