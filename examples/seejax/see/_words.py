@@ -129,6 +129,12 @@ CHINESE = {
     "calls with unknown keys": "键不明的调用",
     "{} call with unknown keys": "{} 次调用的键不明",
     "{} calls with unknown keys": "{} 次调用的键不明",
+    # the page of `python -m seejax.see`
+    "the picture is of the last save that ran": "图是上一次跑通时的",
+    "the command has ended": "命令已经结束",
+    "array arguments: floats are standard normal, integers 0, booleans True": (
+        "数组入参的值：浮点数取自标准正态分布，整数为 0，布尔值为 True"
+    ),
 }
 
 
