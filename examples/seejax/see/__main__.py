@@ -73,10 +73,7 @@ SCRIPT = """\
     main.innerHTML = html;
     folds().forEach((el, i) => { el.open = !!open[i]; });
     inner().forEach((el, i) => {
-      if (!inside[i]) return;
-      el.style.scrollBehavior = "auto";
-      [el.scrollLeft, el.scrollTop] = inside[i];
-      el.style.scrollBehavior = "";
+      if (inside[i]) el.scrollTo({ left: inside[i][0], top: inside[i][1], behavior: "instant" });
     });
     stops()[focus]?.focus({ preventScroll: true });
     scrollTo({ left: at[0], top: at[1], behavior: "instant" });
@@ -132,7 +129,8 @@ class Run:
         if self.answer.exists() and status == 0:
             said = json.loads(self.answer.read_text("utf-8"))
         elif status is None or hung:
-            where = hung.partition("\n")[2].rstrip()
+            frames = hung.splitlines()[1:]
+            where = "\n".join(frame for frame in frames if _script.__file__ not in frame)
             said = {"error": f"not done after {self.limit_s:g} s (--limit); it was here:\n{where}"}
         else:
             said = {"error": f"the interpreter ended with status {status} and drew nothing"}
