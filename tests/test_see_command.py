@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import os
 import re
 import shutil
 import signal
@@ -88,6 +89,7 @@ def drawn(monkeypatch):
 
     def draw(file, name, *arguments, picture="trace", static=(), axes="0", argnums="0"):
         monkeypatch.setattr(sys, "path", [*sys.path])
+        monkeypatch.setattr(sys, "path_hooks", [*sys.path_hooks])
         monkeypatch.setattr(sys, "argv", sys.argv)
         before = set(sys.modules)
         asked = _script.Request(
@@ -366,6 +368,13 @@ def test_it_follows_each_save_of_the_script_and_of_what_it_imports(script):
     assert "tanh" in good["html"] and 'class="old"' not in good["html"]
     followed.file = helper
     assert "logistic" in followed.save("import jax\nbend = jax.nn.sigmoid\n")["html"]
+    # Python would take the compiled module that it has: same size, saved in the same second.
+    stat = helper.stat()
+    helper.write_text("import jax\nbend = jax.nn.softmax\n")
+    assert helper.stat().st_size == stat.st_size
+    os.utime(helper, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
+    wait_until(lambda: "reduce_max" in followed.state()["html"])
+    assert not list(script.parent.rglob("*.pyc"))
     followed.process.send(signal.SIGINT)
     status, out, err = followed.process.end()
     assert status == 0 and not out and "KeyboardInterrupt" not in err
@@ -533,7 +542,7 @@ def test_where_there_is_a_browser_it_is_opened(script, tmp_path):
     opener = tmp_path / "opener"
     opener.write_text(f"#!/bin/sh\necho $1 > {seen}\n")
     opener.chmod(0o755)
-    environment = {**dict(command.os.environ), "BROWSER": str(opener)}
+    environment = {**os.environ, "BROWSER": str(opener)}
     process = run(f"{script}:loss", *TYPES, env=environment)
     wait_until(lambda: seen.exists() and seen.read_text().startswith("http://127.0.0.1:"))
     process.send(signal.SIGINT, group=True)

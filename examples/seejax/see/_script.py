@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 HERE = Path(__file__).parent
 
@@ -155,19 +155,43 @@ def _arguments(request: Request, module: ModuleType, only_types: bool) -> tuple[
 # --- the script and what is asked of it
 
 
-def _executed(path: Path) -> ModuleType:
-    """The script as a module of its own name, which is not `__main__`.
+class _Fresh(importlib.machinery.SourceFileLoader):
+    """Never from a .pyc: that is matched by seconds and size, which two saves may share."""
 
-    Never from a .pyc: that is matched by seconds and size, which two saves may share.
-    """
+    def path_stats(self, path: str) -> NoReturn:
+        raise OSError  # Python then neither reads nor writes one
+
+
+def _finder(folder: Path) -> Callable[[str], Any]:
+    """A hook for `sys.path_hooks`: fresh modules from the folder of the script."""
+    machinery = importlib.machinery
+
+    def hook(path: str) -> Any:
+        if not _ours(path, folder):
+            raise ImportError
+        extensions = machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES
+        return machinery.FileFinder(path, extensions, (_Fresh, machinery.SOURCE_SUFFIXES))
+
+    return hook
+
+
+def _ours(path: str, folder: Path) -> bool:
+    """Whether it lies in the folder of the script, and not in a Python installed there."""
+    installed = any(Path(path).is_relative_to(prefix) for prefix in (sys.prefix, sys.base_prefix))
+    return Path(path).is_relative_to(folder) and not installed
+
+
+def _executed(path: Path) -> ModuleType:
+    """The script as a module of its own name, which is not `__main__`."""
     name = path.stem if path.stem not in sys.modules else f"_{path.stem}"
-    loader = importlib.machinery.SourceFileLoader(name, str(path))
+    loader = _Fresh(name, str(path))
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    sys.path_hooks.insert(0, _finder(path.parent))
     sys.path.insert(0, str(path.parent))
     sys.argv = [str(path)]
-    exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), vars(module))
+    exec(loader.source_to_code(path.read_bytes(), str(path)), vars(module))
     return module
 
 
@@ -324,7 +348,8 @@ def _told(error: BaseException) -> dict[str, Any]:
         if Path(last.f_code.co_filename).parent == HERE and last.f_code.co_filename != __file__:
             return {"usage": " ".join(str(error).split())}
     where = error.__traceback__
-    while where and where.tb_frame.f_code.co_filename == __file__:
+    ours = (__file__, "<frozen importlib")
+    while where and where.tb_frame.f_code.co_filename.startswith(ours):
         where = where.tb_next
     text = "".join(traceback.format_exception(type(error), error, where))
     return {"error": text[-20_000:].rstrip()}
@@ -336,8 +361,7 @@ def _files(script: str) -> list[str]:
     files = {script: None}
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None) or ""
-        inside = file.endswith(".py") and Path(file).is_relative_to(folder)
-        if inside and not {"site-packages", "lib"} & set(Path(file).relative_to(folder).parts):
+        if file.endswith(".py") and _ours(file, folder):
             files[file] = None
     return list(files)[:200]
 
