@@ -354,7 +354,8 @@ def test_it_follows_each_save_of_the_script_and_of_what_it_imports(script):
         "h - y", "helper.bend(h - y)"
     )
     script.write_text(using)
-    followed = Followed(script, *TYPES)
+    writes = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    followed = Followed(script, *TYPES, env=writes)
     first = followed.state()
     assert "see-trace" in first["html"] and "tanh" in first["html"]
     assert "cosh" in followed.save(using.replace("jnp.tanh", "jnp.cosh"))["html"]
