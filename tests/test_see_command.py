@@ -20,7 +20,7 @@ import optax
 import pytest
 from playwright.sync_api import expect
 
-from processes import Process, alive, wait_until
+from processes import LIMIT_S, Process, alive, wait_until
 from seejax import see
 from seejax.see import __main__ as command
 from seejax.see import _html, _script
@@ -310,13 +310,13 @@ def test_a_function_that_fails_is_drawn_and_the_status_says_so(tmp_path):
         ("import os\nos._exit(7)\n", "ended with status 7"),
         ("input('name? ')\n", "EOFError"),
         ("import time\ndef wait():\n    time.sleep(999)\nwait()\n", "line 3 in wait"),
-        ("while True: pass\n", "not done after 3 s"),
+        ("while True: pass\n", "not done after 6 s"),
     ],
 )
 def test_a_script_that_does_not_run_ends_in_time_and_says_where(source, said, tmp_path):
     file = tmp_path / "bad.py"
     file.write_text(source)
-    status, out, err = run(f"{file}:f", "--text", "--limit", "3").end()
+    status, out, err = run(f"{file}:f", "--text", "--limit", "6").end()
     assert (status, out) == (1, "") and said in err
     assert "_script.py" not in err and "__main__" not in err  # our own frames say nothing
 
@@ -497,20 +497,20 @@ def test_a_new_user_saves_errs_and_goes_on(page, script):
     before = page.evaluate(places)
     assert before == [200, 333]
     script.write_text(long.replace("jnp.tanh", "jnp.cosh"))
-    expect(jaxpr).to_contain_text("cosh", timeout=60_000)
+    expect(jaxpr).to_contain_text("cosh", timeout=1000 * LIMIT_S)
     assert page.evaluate(places) == before
     assert page.locator("details").first.evaluate("el => el.open")
     # An error stays in sight below, and the last good picture with it, marked as old.
     script.write_text(long.replace("def loss", "def def loss"))
     said = page.get_by_role("alert")
-    expect(said).to_contain_text("SyntaxError", timeout=60_000)
+    expect(said).to_contain_text("SyntaxError", timeout=1000 * LIMIT_S)
     expect(said).to_be_in_viewport()
     expect(said).to_contain_text("the picture is of the last save that ran")
     expect(jaxpr).to_contain_text("cosh")
     assert page.locator(".old").count() == 1
     assert page.evaluate(places) == before
     script.write_text(long)
-    expect(jaxpr).to_contain_text("tanh", timeout=60_000)
+    expect(jaxpr).to_contain_text("tanh", timeout=1000 * LIMIT_S)
     expect(said).to_have_count(0)
     assert page.locator(".old").count() == 0
     # The picture is alive after all that: what belongs together lights up.
@@ -518,7 +518,7 @@ def test_a_new_user_saves_errs_and_goes_on(page, script):
     expect(page.locator(".see-l.see-on")).not_to_have_count(0)
     followed.process.send(signal.SIGINT)
     assert followed.process.end()[0] == 0
-    expect(page.get_by_text("the command has ended")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("the command has ended")).to_be_visible(timeout=1000 * LIMIT_S)
 
 
 def test_a_written_page_needs_nothing_else(browser, script, tmp_path, monkeypatch):
