@@ -1,6 +1,6 @@
 """A picture of a function in a script, which follows each save of the script.
 
-    python -m seejax.see train.py:loss f32[8,128] f32[128]
+    python -m seejax.see train.py:loss "f32[8,128]" "f32[128]"
 
 opens it in the browser; Ctrl-C ends it. `--text` prints it, `-o loss.html` writes a page that needs
 nothing else, and both end at once. Nothing leaves this machine: the page comes from 127.0.0.1.
@@ -34,7 +34,7 @@ POLL_S = 0.1  # how often files are looked at
 GRACE_S = 10.0  # beyond the limit, for a process that cannot end itself
 
 HELP = """\
-an argument is one of
+an argument, in quotes where your shell gives brackets a meaning, is one of
   f32[8,128], i32[], bool[3], key<fry>[]   an array of this type, written as jaxprs print it
   3.0, params, init(key<fry>[], f32[1,4])  Python, evaluated in the script
   x=f32[3]                                 either of them, by name
