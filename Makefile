@@ -4,7 +4,7 @@ BIN := .venv/bin
 TOOLS := PYTHONPATH=docs $(BIN)/python -m
 DOCS := .venv/ready-docs
 TEST := .venv/ready-test
-SLOW := $(addprefix tests/test_,$(addsuffix .py,site build training entmax parallel see_browser classifier see_pictures digits linear_regression))
+SLOW := $(addprefix tests/test_,$(addsuffix .py,site build training entmax parallel see_browser see_command classifier see_pictures digits linear_regression))
 QUICK := conftest.py $(filter-out $(SLOW),$(wildcard tests/*.py)) docs README.md
 
 .DEFAULT_GOAL := help

@@ -154,6 +154,12 @@ CHINESE = {
     "donated, not taken": "捐赠了，没有用上",
     "donated, not read": "捐赠了，程序没有读它",
     "donated, unknown whether taken": "捐赠了，用没用上不明",
+    # the page of `python -m seejax.see`
+    "the picture is of the last save that ran": "图是上一次跑通时的",
+    "the command has ended": "命令已经结束",
+    "array arguments: floats are standard normal, integers 0, booleans True": (
+        "数组入参的值：浮点数取自标准正态分布，整数为 0，布尔值为 True"
+    ),
 }
 
 
