@@ -14,6 +14,7 @@ from seejax.see._grad import Crossing, Grad, Step, grad
 from seejax.see._html import ASSETS, STATIC
 from seejax.see._keys import Keys, Node, Use, keys
 from seejax.see._picture import Picture
+from seejax.see._shards import Block, Layout, Shards, shards
 from seejax.see._trace import Equation, Trace, trace
 from seejax.see._tree import Difference, Leaf, Tree, tree
 
@@ -21,6 +22,7 @@ __all__ = [
     "ASSETS",
     "STATIC",
     "Axes",
+    "Block",
     "Call",
     "Calls",
     "Crossing",
@@ -28,10 +30,12 @@ __all__ = [
     "Equation",
     "Grad",
     "Keys",
+    "Layout",
     "Leaf",
     "Node",
     "Operation",
     "Picture",
+    "Shards",
     "Step",
     "Trace",
     "Tree",
@@ -40,6 +44,7 @@ __all__ = [
     "calls",
     "grad",
     "keys",
+    "shards",
     "trace",
     "tree",
 ]
