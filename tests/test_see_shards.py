@@ -210,6 +210,8 @@ def test_before_and_after():
     assert picture.other.arrays[0].spec == "P('d')" and len(picture.arrays[0].blocks) == 1
     panes = [title.select_one("[lang=en]").text for title in soup(picture).select(".see-title")]
     assert panes == ["before", "after"]
+    assert picture.name == "f32[8,2] SingleDeviceSharding → P('d')"
+    assert see.shards(cut, jnp.ones(3)).name == "f32[8,2] P('d') → f32[3] SingleDeviceSharding"
     mixed = see.shards({"a": whole}, cut)
     assert [c.select_one("[lang=en]").text for c in soup(mixed).select("caption")] == panes
     back = see.shards(cut, np.asarray(cut))

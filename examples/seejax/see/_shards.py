@@ -104,7 +104,7 @@ def _layout(path: str, value: Any) -> Layout:
     return Layout(path, str(leaf), leaf.shape, spec, axes, place, platform, tuple(blocks))
 
 
-def _spec(sharding: Sharding) -> str:
+def _spec(sharding: Any) -> str:
     if isinstance(sharding, NamedSharding):
         return f"P({', '.join(map(repr, sharding.spec))})"
     return type(sharding).__name__
@@ -137,7 +137,10 @@ class Shards(Picture):
     def name(self) -> str:
         said = [self._type, *([self.other._type] if self.other else [])]
         if all(shards._one for shards in self._both()):
-            said = [f"{a.type} {a.spec}".strip() for s in self._both() for a in s.arrays]
+            arrays = [array for shards in self._both() for array in shards.arrays]
+            said = [f"{array.type} {array.spec}".strip() for array in arrays]
+            if arrays[0].type == arrays[-1].type and arrays[-1].spec:
+                said[1:] = [array.spec for array in arrays[1:]]
         return " → ".join(said)
 
     @property
@@ -184,7 +187,7 @@ class Shards(Picture):
         rows = [_row(array) for array in self.arrays[:_MOST]]
         if (left := len(self.arrays) - _MOST) > 0:
             rows.append(((Span(f"… {left} more in arrays", word=True),), *[()] * 4))
-        columns = ("path", "array", "spec", "blocks", "on each")
+        columns = ("path", "array", "spec", "blocks × copies", "on each")
         heads = (Column(title, number=title in columns[3:]) for title in columns)
         return Table(caption, tuple(heads), tuple(rows))
 

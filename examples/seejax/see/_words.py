@@ -136,7 +136,7 @@ CHINESE = {
     "mesh": "设备网格",
     "array": "数组",
     "spec": "分片",
-    "blocks": "块数 × 份数",
+    "blocks × copies": "块数 × 份数",
     "on each": "每份大小",
     "{} array": "{} 个数组",
     "{} arrays": "{} 个数组",
