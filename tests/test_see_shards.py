@@ -115,22 +115,20 @@ def test_a_cell_lights_its_devices_and_shows_them():
     assert [line["tabindex"] for line in lines] == ["0", *["-1"] * 7]
 
 
-def test_runs_of_devices_are_short_and_a_wide_grid_is_a_list():
+def test_what_a_phone_has_no_room_for_is_a_list():
     assert "0–7" in str(see.shards(place((8, 4), "grid")))
-    wide = see.shards(place((2, 8), "row", None, "d"))
-    assert len(str(wide).splitlines()) == 6
-    many = see._shards._lines(
-        see.Layout(
-            "",
-            "f32[1,32]",
-            (1, 32),
-            place="devices",
-            blocks=tuple(see.Block(((0, 1), (i, i + 1)), (i,)) for i in range(32)),
-        )
+    small = see.shards(place((2, 8), "row", None, "d"))
+    assert str(small).splitlines()[4].split() == [f"{i}:" for i in range(8)]
+    large = str(see.shards(place((2, 8192), "row", None, "d")))
+    assert (
+        "[:, 3072:4096]  3" in large
+        and "[:, 0:1024]     0" in large
+        and len(large.splitlines()) == 3 + 1 + 8
     )
-    assert len(list(many)) == 32
     deep = str(see.shards(place((2, 4, 6), "cube", "a", None, "b")))
     assert "[0:1, :, 0:3]" in deep and "[1:2, :, 3:6]" in deep
+    for text in large, deep, str(small):
+        assert max(map(len, text.splitlines()[1:])) <= 44
 
 
 def test_other_shardings_and_places():

@@ -15,7 +15,7 @@ from seejax.see._tree import _describe
 from seejax.see._words import count, size
 
 _HUES = 6
-_ACROSS = 16  # columns of a grid; with more, every block gets a line
+_WIDE = 42  # letters that a phone has room for; a grid that is wider becomes a list of blocks
 _MOST = 60  # rows of a table
 
 
@@ -159,7 +159,8 @@ class Shards(Picture):
         titles = ("before", "after") if self.other else ("who holds what",)
         for title, shards in zip(titles, self._both(), strict=True):
             if all(each._one for each in self._both()):
-                yield Pane(title, tuple(_lines(shards.arrays[0])), empty=shards.arrays[0].place)
+                lines = _lines(shards.arrays[0], first=1 if title == "after" else 0)
+                yield Pane(title, tuple(lines), empty=shards.arrays[0].place)
             else:
                 yield shards._table(title)
 
@@ -205,37 +206,41 @@ def _copies(array: Layout) -> int:
     return max(len(block.devices) for block in array.blocks)
 
 
-def _lines(array: Layout) -> Iterable[Line]:
-    """A vector or a matrix as it lies; of any other array one line a block."""
+def _lines(array: Layout, first: int = 0) -> Iterable[Line]:
+    """A vector or a matrix as it lies; of any other array, or a wide one, one line a block."""
     if not array.blocks:
         return
     if array.mesh:
         axes = " × ".join(f"{name} {n}" for name, n in array.mesh)
         yield Line((Span("mesh", "t", word=True), Span(f" {axes}", "t")))
     cuts = [sorted({block.index[i] for block in array.blocks}) for i in range(len(array.shape))]
-    across = cuts[1] if len(cuts) == 2 else []
-    by_index = {block.index: block for block in array.blocks}
     wide = max(len(_devices(block)) for block in array.blocks)
-    if len(cuts) > 2 or len(across) > _ACROSS or not cuts:
-        labels = [_index(block.index, array.shape) for block in array.blocks]
-        rows = [[block] for block in array.blocks]
-    else:
+    labels = [_index(block.index, array.shape) for block in array.blocks]
+    rows, heads = [[block] for block in array.blocks], []
+    if len(cuts) == 1:
         labels = [_cut(cut) for cut in cuts[0]]
-        rows = [[by_index[cut, *rest] for rest in zip(across)] for cut in cuts[0]]
-        if not across:
-            rows = [[by_index[cut,]] for cut in cuts[0]]
-        wide = max([wide, *(len(_cut(cut)) for cut in across)])
+    for stop in (True, False) if len(cuts) == 2 else ():  # with both ends; with the first alone
+        across = [_cut(cut) if stop else f"{cut[0]}:" for cut in cuts[1]]
+        cell = max(wide, *map(len, across))
+        margin = max(len(_cut(cut)) for cut in cuts[0])
+        if margin + 1 + len(across) * (cell + 2) <= _WIDE:
+            by_index = {block.index: block for block in array.blocks}
+            rows = [[by_index[down, cut] for cut in cuts[1]] for down in cuts[0]]
+            labels, heads, wide = [_cut(cut) for cut in cuts[0]], across, cell
+            break
     margin = max(map(len, labels))
-    if across and len(labels) == len(cuts[0]):
-        heads = "".join(f"  {_cut(cut):^{wide}} " for cut in across)
-        yield Line((Span(" " * margin + heads, "t"),))
-    for label, row in zip(labels, rows, strict=True):
-        spans = [Span(f"{label:>{margin}}", "t")]
+    if heads:
+        above = "".join(f" {head:^{wide}} " for head in heads)
+        yield Line((Span(" " * (margin + 1) + above, "t"),))
+    for n, (label, row) in enumerate(zip(labels, rows, strict=True)):
+        label = label.ljust(margin) if label[0] == "[" else label.rjust(margin)
+        spans = [Span(f"{label} ", "t")]
         for block in row:
             hue = f"c{block.devices[0] % _HUES}"
-            cell = Span(f" {_devices(block):^{wide}} ", f"block {hue}", links=block.devices)
-            spans += [Span(" "), cell]
-        yield Line(tuple(spans), covers=tuple(d for block in row for d in block.devices))
+            told = f" {_devices(block):^{wide}} "
+            spans.append(Span(told, f"block {hue}", links=block.devices))
+        holders = tuple(d for block in row for d in block.devices)
+        yield Line(tuple(spans), own=(-2 * n - first - 1,), covers=holders)
 
 
 def _cut(cut: tuple[int, int]) -> str:
@@ -292,11 +297,11 @@ def shards(tree: Any, /, *after: Any) -> Shards:
     <BLANKLINE>
     who holds what
        mesh x 4 × y 2
-            0:2   2:4
-       0:2   0     1
-       2:4   2     3
-       4:6   4     5
-       6:8   6     7
+            0:2  2:4
+       0:2   0    1
+       2:4   2    3
+       4:6   4    5
+       6:8   6    7
     >>> whole = jax.device_put(jnp.ones(4), place())
     >>> see.shards(whole).arrays[0].blocks[0].devices
     (0, 1, 2, 3, 4, 5, 6, 7)
