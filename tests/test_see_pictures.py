@@ -79,6 +79,14 @@ def made_of_parts(name):
         picture = see.memory(program, odd, jnp.ones(3000), donate_argnums=(0, 1))
         picture.name = HOSTILE
         return picture
+    if name.startswith("shards"):
+        mesh = jax.make_mesh((4, 2), (HOSTILE, "y"))
+        x, w = jnp.ones((8, 4096)), jnp.ones((2, 4, 6))
+        rows = jax.device_put(x, jax.NamedSharding(mesh, jax.P(HOSTILE, "y")))
+        columns = jax.device_put(w, jax.NamedSharding(mesh, jax.P(None, HOSTILE)))
+        if name == "shards":
+            return see.shards(rows, columns)
+        return see.shards({HOSTILE: rows, "b": [columns, 2.0]}, rows)
     if name == "error":
         return see.trace(refuses, 1.0)
     f = jax.grad(loss)
@@ -109,6 +117,8 @@ NAMES = [
     "axes",
     "grad",
     "memory",
+    "shards",
+    "shards of a tree",
 ]
 
 

@@ -15,6 +15,7 @@ from seejax.see._html import ASSETS, STATIC
 from seejax.see._keys import Keys, Node, Use, keys
 from seejax.see._memory import Argument, Memory, Need, memory
 from seejax.see._picture import Picture
+from seejax.see._shards import Block, Layout, Shards, shards
 from seejax.see._trace import Equation, Trace, trace
 from seejax.see._tree import Difference, Leaf, Tree, tree
 
@@ -23,6 +24,7 @@ __all__ = [
     "STATIC",
     "Argument",
     "Axes",
+    "Block",
     "Call",
     "Calls",
     "Crossing",
@@ -30,12 +32,14 @@ __all__ = [
     "Equation",
     "Grad",
     "Keys",
+    "Layout",
     "Leaf",
     "Memory",
     "Need",
     "Node",
     "Operation",
     "Picture",
+    "Shards",
     "Step",
     "Trace",
     "Tree",
@@ -45,6 +49,7 @@ __all__ = [
     "grad",
     "keys",
     "memory",
+    "shards",
     "trace",
     "tree",
 ]

@@ -160,6 +160,28 @@ CHINESE = {
     "array arguments: floats are standard normal, integers 0, booleans True": (
         "数组入参的值：浮点数取自标准正态分布，整数为 0，布尔值为 True"
     ),
+    # shards
+    "before": "之前",
+    "after": "之后",
+    "who holds what": "每一块放在哪些设备上",
+    "mesh": "设备网格",
+    "array": "数组",
+    "spec": "分片",
+    "blocks × copies": "块数 × 份数",
+    "on each": "每份大小",
+    "{} array": "{} 个数组",
+    "{} arrays": "{} 个数组",
+    "{} block": "{} 块",
+    "{} blocks": "{} 块",
+    "{} device": "{} 个设备",
+    "{} devices": "{} 个设备",
+    "{} {} on each": "每个设备 {} {}",
+    "{} {} to {} {} on each": "每个设备 {} {} 到 {} {}",
+    "on the host": "在主机上",
+    "{} on the host": "{} 个在主机上",
+    "{} unknown": "{} 个不明",
+    "{} device of other processes, in brackets": "{} 个设备属于其他进程（写在括号里）",
+    "{} devices of other processes, in brackets": "{} 个设备属于其他进程（写在括号里）",
 }
 
 
