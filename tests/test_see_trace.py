@@ -1151,3 +1151,15 @@ def test_no_other_file_touches_private_jax():
         if path.name != "_jax_private.py":
             assert "jax._src" not in text, path.name
             assert "source_info." not in text.replace("`JaxprEqn.source_info`", ""), path.name
+
+
+def test_a_jitted_method_is_traced_with_its_object() -> None:
+    class Model:
+        scale = 3.0
+
+        @functools.partial(jax.jit, static_argnums=0)
+        def __call__(self, x):
+            return self.scale * x
+
+    picture = see.trace(Model().__call__, 2.0)
+    assert picture.error is None and [e.primitive for e in picture.equations] == ["mul"]

@@ -1,10 +1,12 @@
 """A jaxpr as lines: like JAX prints it, with the programs inside an equation below it."""
 
 import dataclasses
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import jax
 import jax.extend.core as jex_core
 import numpy as np
 
@@ -24,6 +26,17 @@ def short_dtype(dtype: object) -> str:
     """
     pattern = r"^(bf|f|ui|u|i|c)(?:loat|nt|omplex)(\d.*)$"
     return re.sub(pattern, lambda m: m[1].replace("ui", "u") + m[2], str(dtype))
+
+
+def traced(f: Any, args: tuple, kwargs: dict, options: dict) -> Any:
+    """The `jax.stages.Traced` of f; of a function that a library jitted, what it wrapped."""
+    if not options and hasattr(f, "trace") and hasattr(f, "lower"):
+        if inspect.ismethod(f):  # `trace` is that of the function, which needs `self`
+            f, args = f.__func__, (f.__self__, *args)
+        found = _jax_private.traced(f.trace(*args, **kwargs))
+        if found is not None:
+            return found
+    return jax.jit(f, **options).trace(*args, **kwargs)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import inspect
 import re
 import warnings
 from collections.abc import Callable, Iterable
@@ -10,8 +9,7 @@ from typing import Any
 
 import jax
 
-from seejax.see import _jax_private, _source, _words
-from seejax.see._jaxpr import short_dtype
+from seejax.see import _jax_private, _jaxpr, _source, _words
 from seejax.see._parts import Bar, Column, Span, Spans, Table
 from seejax.see._picture import Picture
 
@@ -93,7 +91,7 @@ class Memory(Picture):
             compiled = f
             self.name = re.sub(r"^HloModule (?:jit_)?|[,\s].*", "", _entry(f.as_text() or "")[0])
         else:
-            traced = _traced(f, args, kwargs, options)
+            traced = _jaxpr.traced(f, args, kwargs, options)
             paths = _jax_private.argument_paths(traced.jaxpr)
             compiled = _compiled(traced)
             if any(leaf.donated for leaf in jax.tree.leaves(compiled.args_info)):
@@ -182,17 +180,6 @@ def _row(argument: Argument) -> tuple[Spans, ...]:
     return (Span(argument.path, "mono"),), (Span(argument.type, "mono"),), fate
 
 
-def _traced(f: Any, args: tuple, kwargs: dict, options: dict) -> Any:
-    own = hasattr(f, "trace") and hasattr(f, "lower") and not inspect.isfunction(f)
-    if own and not options:
-        if inspect.ismethod(f):  # its attributes are those of the function, which needs `self`
-            f, args = f.__func__, (f.__self__, *args)
-        found = _jax_private.traced(f.trace(*args, **kwargs))
-        if found is not None:
-            return found
-    return jax.jit(f, **options).trace(*args, **kwargs)
-
-
 def _compiled(traced: Any) -> Any:
     with warnings.catch_warnings():  # the picture says which argument it is
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
@@ -250,7 +237,7 @@ def _arguments(compiled: Any, paths: tuple[str, ...]) -> tuple[Argument, ...]:
     taken = _taken(compiled, header)
     arguments = []
     for path, (_, info) in zip(paths, infos, strict=True):
-        typed = f"{short_dtype(info.dtype)}[{','.join(map(str, info.shape))}]"
+        typed = f"{_jaxpr.short_dtype(info.dtype)}[{','.join(map(str, info.shape))}]"
         read = None if number is None else path in number
         by: str | None = ""
         if info.donated:

@@ -7,8 +7,6 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import jax
-
 from seejax.see import _hlo, _jax_private, _jaxpr, _source, _stablehlo, _tie
 from seejax.see._parts import Line, Pane, Span, Spans, joined
 from seejax.see._picture import Picture
@@ -75,7 +73,7 @@ class Trace(Picture):
 
     def _run(self, f: Any, args: tuple, kwargs: dict, options: dict, stablehlo: bool) -> None:
         try:
-            traced = _traced(f, args, kwargs, options)
+            traced = _jaxpr.traced(f, args, kwargs, options)
         except Exception as error:  # whatever f raises is what the picture shows
             self.error = error
             self._places.blame(error)
@@ -257,15 +255,6 @@ class Trace(Picture):
             text = f"fusion {number}" if number else f"kernel {self._kernels[kernel]}"
             said.append((Span(text, word=True),))
         return joined(said, " · ")
-
-
-def _traced(f: Any, args: tuple, kwargs: dict, options: dict) -> Any:
-    """The `jax.stages.Traced` of f; of a function that a library jitted, what it wrapped."""
-    if not options and hasattr(f, "trace") and hasattr(f, "lower"):
-        found = _jax_private.traced(f.trace(*args, **kwargs))
-        if found is not None:
-            return found
-    return jax.jit(f, **options).trace(*args, **kwargs)
 
 
 def _kernels(rows: list[_hlo.Row]) -> tuple[str, ...]:
