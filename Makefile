@@ -9,10 +9,10 @@ SLOW := build classifier digits entmax linear_regression parallel see_browser se
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE # every page and test starts a Python: 1 s with its bytecode, 4 s without
-.PHONY: help html serve check test screenshot bench pair lock clean
+.PHONY: help html serve check test test-slurm screenshot bench pair lock clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
 
 html: $(DOCS) ## build both languages into build/html
 	@$(TOOLS) tools.build
@@ -35,6 +35,9 @@ check: lint ## a minute: style, spelling, types, schemas, pairs, prose, quick un
 
 test: lint html ## everything: the build, every page in Chromium, training, doctests
 	@$(BIN)/pytest -q -n logical --maxprocesses 4 --dist loadfile
+
+test-slurm: $(TEST) ## train under a real Slurm of one node, kill, resume (root; Debian or Ubuntu)
+	@$(BIN)/python tests/slurm/run_under_slurm.py
 
 screenshot: $(TEST) html ## take README's picture of the built front page
 	@$(TOOLS) tools.screenshot
