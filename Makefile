@@ -4,7 +4,7 @@ BIN := .venv/bin
 TOOLS := PYTHONPATH=docs $(BIN)/python -m
 DOCS := .venv/ready-docs
 TEST := .venv/ready-test
-SLOW := build classifier digits entmax linear_regression parallel see_browser see_pictures site training
+SLOW := build classifier digits entmax linear_regression parallel processes see_browser see_pictures site training
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:

@@ -58,10 +58,9 @@ class Processes:
       ValueError: less than one process or device.
       TimeoutError, RemoteError: they did not come together.
 
-    >>> with Processes(2, devices=1) as pair:
-    ...     pair.run(os.path.basename)
+    >>> Processes(0)
     Traceback (most recent call last):
-    TypeError: send a function of this page, made by def: it goes to the processes as its source
+    ValueError: 0 processes of 4 devices: at least 1 of each is needed
     """
 
     def __init__(
@@ -185,7 +184,7 @@ def _source(f: Callable) -> str:
     found = tree.body[0] if tree.body else None
     if not isinstance(found, ast.FunctionDef) or getattr(f, "__closure__", None):
         raise TypeError(
-            "send a function of this page, made by def: it goes to the processes as its source"
+            "send a function made by def that encloses no variable: it goes there as its source"
         )
     found.decorator_list = []
     return ast.unparse(found)
