@@ -105,11 +105,26 @@ def test_a_collective_of_one_waits_and_is_finished_by_the_other(pair):
     with pytest.raises(TimeoutError, match=r"^not back within 0.5 s: process 0$"):
         pair.wait(0.5)
     assert time.monotonic() - begin < 30
-    with pytest.raises(RuntimeError, match="still running"):
+    with pytest.raises(RuntimeError, match="not been waited for"):
         pair.start(total)
     pair.start(total, on=[1])
     assert pair.wait(LIMIT_S) == {0: 22.0, 1: 22.0}
     assert pair.wait(0) == {}
+
+
+def test_an_answer_is_kept_while_another_is_waited_for(pair):
+    def late():
+        import time
+
+        time.sleep(3 if jax.process_index() == 0 else 0)
+        return jax.process_index()
+
+    pair.start(late)
+    with pytest.raises(TimeoutError, match=r"process 0$"):
+        pair.wait(1)
+    with pytest.raises(RuntimeError, match="process 1 has not been waited for"):
+        pair.start(late, on=[1])
+    assert pair.wait(LIMIT_S) == {0: 0, 1: 1}
 
 
 def test_the_mesh_decides_whose_rows_are_whose(pair):

@@ -75,6 +75,7 @@ class Processes:
         kept |= {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
         self._logs, self._popens, self._connections = [], [], []
         self._busy: set[int] = set()
+        self._answers: dict[int, tuple[bool, Any, str]] = {}
         for i in range(n):
             ours, theirs = multiprocessing.connection.Pipe()
             log = tempfile.TemporaryFile()  # noqa: SIM115, closed by close()
@@ -108,8 +109,8 @@ class Processes:
         on = range(len(self._popens)) if on is None else sorted(set(on))
         if not set(on) <= set(range(len(self._popens))):
             raise ValueError(f"on={list(on)}: there are processes 0 to {len(self._popens) - 1}")
-        if waiting := self._busy & set(on):
-            raise RuntimeError(f"process {min(waiting)} is still running what it was sent: wait()")
+        if waiting := (self._busy | set(self._answers)) & set(on):
+            raise RuntimeError(f"process {min(waiting)} has not been waited for: wait()")
         request = _source(f), f.__name__, args
         for i in on:
             self._busy.add(i)
@@ -120,30 +121,29 @@ class Processes:
         """What was started and is not answered yet: {index: what it returned}.
 
         Raises:
-          TimeoutError: some have not come back; they go on, and wait() can be called again.
+          TimeoutError: some have not come back; they go on, and a later wait() has all answers.
           RemoteError: all have come back, some by an exception, or because they ended.
         """
-        answers, end = {}, time.monotonic() + limit_s
-        left = {self._connections[i]: i for i in self._busy}
-        while left:
+        end = time.monotonic() + limit_s
+        while left := {i: self._connections[i] for i in self._busy}:
             rest = max(0.0, end - time.monotonic())
-            ready = multiprocessing.connection.wait(list(left), rest)
+            ready = multiprocessing.connection.wait(list(left.values()), rest)
             if not ready:
-                names = ", ".join(map(str, sorted(left.values())))
+                names = ", ".join(map(str, sorted(left)))
                 raise TimeoutError(f"not back within {limit_s:g} s: process {names}")
-            for connection in ready:
-                i = left.pop(connection)
+            for i in [i for i, connection in left.items() if connection in ready]:
+                self._busy.remove(i)
                 try:
-                    answers[i] = connection.recv()
+                    self._answers[i] = left[i].recv()
                 except (EOFError, OSError):
-                    answers[i] = False, self._end(i), ""
-        self._busy.clear()
-        for i, (_, _, printed) in sorted(answers.items()):
+                    self._answers[i] = False, self._end(i), ""
+        answers, self._answers = dict(sorted(self._answers.items())), {}
+        for i, (_, _, printed) in answers.items():
             for line in printed.splitlines():
                 print(f"{i} │ {line}")
-        if errors := {i: a[1] for i, a in sorted(answers.items()) if not a[0]}:
+        if errors := {i: value for i, (well, value, _) in answers.items() if not well}:
             raise RemoteError(errors)
-        return {i: answer[1] for i, answer in sorted(answers.items())}
+        return {i: value for i, (_, value, _) in answers.items()}
 
     def kill(self, i: int) -> None:
         """End a process as `kill -9` does."""
@@ -208,7 +208,7 @@ def _serve(descriptor: int, coordinator: str, n: int, i: int, heartbeat_s: int) 
     from jax.experimental import multihost_utils
 
     jax.distributed.initialize(coordinator, n, i, heartbeat_timeout_seconds=heartbeat_s)
-    scope = {"jax": jax, "jnp": jnp, "np": np, "multihost_utils": multihost_utils}
+    scope: dict[str, Any] = {"jax": jax, "jnp": jnp, "np": np, "multihost_utils": multihost_utils}
     connection.send((True, None, ""))
     while True:
         source, name, args = requests.get()
