@@ -31,6 +31,14 @@ end() { # the process of a pid file, if it is still the program we think it is
 }
 
 down() {
+    if [ -e "$1/slurmctld.pid" ]; then # what still runs would outlive slurmd
+        export SLURM_CONF=$1/slurm.conf
+        timeout 10 scancel --full --signal=KILL --user=root 2>/dev/null || true
+        for _ in $(seq $((seconds * 2))); do
+            [ -n "$(timeout 10 squeue --noheader 2>/dev/null)" ] || break
+            sleep 0.5
+        done
+    fi
     end "$1/slurmd.pid" slurmd
     end "$1/slurmctld.pid" slurmctld
     end "$1/munged.pid" munged

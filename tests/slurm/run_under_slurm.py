@@ -219,7 +219,6 @@ def main() -> int:
             say(f"FAILED: {error}")
             return 1
         finally:
-            subprocess.run(["scancel", "--user=root"], env=slurm.env, timeout=60, check=False)
             subprocess.run([CLUSTER, "down", place], timeout=120, check=False)
     new = RECORD.with_suffix(".new")
     new.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf8")
