@@ -219,3 +219,21 @@ def test_without_root_or_slurm_there_is_one_clear_line(tmp_path):
     assert done.returncode == 3 and not done.stdout
     (line,) = done.stderr.splitlines()
     assert re.match(r"test-slurm: (Slurm is missing; .*apt-get install|.*run this as root)", line)
+
+
+def test_under_slurm_jax_reads_who_it_is_and_takes_the_gpu_of_its_number(monkeypatch):
+    from jax._src.clusters import ClusterEnv
+
+    for variable in ("KUBERNETES_SERVICE_HOST", "JAX_COORDINATOR_PORT"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable, value in {
+        "SLURM_JOB_ID": "4097",
+        "SLURM_STEP_NODELIST": "node[07-09],other",
+        "SLURM_NTASKS": "6",
+        "SLURM_PROCID": "3",
+        "SLURM_LOCALID": "1",
+    }.items():
+        monkeypatch.setenv(variable, value)
+    found = ClusterEnv.auto_detect_unset_distributed_params(None, None, None, None, None, 10)
+    address, processes, me, gpus = found
+    assert re.fullmatch(r"node07:\d+", address) and (processes, me, gpus) == (6, 3, [1])
