@@ -4,16 +4,16 @@ BIN := .venv/bin
 TOOLS := PYTHONPATH=docs $(BIN)/python -m
 DOCS := .venv/ready-docs
 TEST := .venv/ready-test
-SLOW := $(addprefix tests/test_,$(addsuffix .py,site build training entmax parallel see_browser see_command classifier see_pictures digits linear_regression))
-QUICK := conftest.py $(filter-out $(SLOW),$(wildcard tests/*.py)) docs README.md
+SLOW := $(addprefix tests/test_,$(addsuffix .py,site build training entmax parallel processes see_browser see_command classifier see_pictures digits linear_regression))
+QUICK := conftest.py $(filter-out $(SLOW),$(wildcard tests/*.py tests/slurm/*.py)) docs README.md
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE # every page and test starts a Python: 1 s with its bytecode, 4 s without
-.PHONY: help html serve check test screenshot bench pair lock clean
+.PHONY: help html serve check test test-slurm screenshot bench pair lock clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
 
 html: $(DOCS) ## build both languages into build/html
 	@$(TOOLS) tools.build
@@ -37,6 +37,9 @@ check: lint ## a minute: style, spelling, types, schemas, pairs, prose, quick un
 test: lint html ## everything: the build, every page in Chromium, training, doctests
 	@$(BIN)/pytest -q -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
 	  $(SLOW) $(QUICK) examples CONTRIBUTING.md # the slow ones first: none is left alone at the end
+
+test-slurm: $(TEST) ## train under a real Slurm of one node, kill, resume (root; Debian or Ubuntu)
+	@$(BIN)/python tests/slurm/run_under_slurm.py
 
 screenshot: $(TEST) html ## take README's picture of the built front page
 	@$(TOOLS) tools.screenshot

@@ -453,6 +453,15 @@ def eight_devices() -> None:
         assert "all-reduce" in jax.jit(together).lower(array).compile().as_text()
 
 
+@check("process", "coordinator", "addressable")
+def one_process() -> None:  # several: test_processes.py
+    assert (jax.process_index(), jax.process_count()) == (0, 1)
+    assert jax.devices() == jax.local_devices()
+    mesh = jax.make_mesh((8,), ("x",))
+    array = jax.device_put(jnp.arange(8), jax.sharding.NamedSharding(mesh, jax.P("x")))
+    assert array.is_fully_addressable and len(array.addressable_shards) == 8
+
+
 @check("optimizer")
 def adam_remembers_two() -> None:
     optax = pytest.importorskip("optax")
