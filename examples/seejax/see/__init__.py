@@ -14,6 +14,7 @@ from seejax.see._grad import Crossing, Grad, Step, grad
 from seejax.see._html import ASSETS, STATIC
 from seejax.see._keys import Keys, Node, Use, keys
 from seejax.see._picture import Picture
+from seejax.see._timeline import Event, Timeline, timeline
 from seejax.see._trace import Equation, Trace, trace
 from seejax.see._tree import Difference, Leaf, Tree, tree
 
@@ -26,6 +27,7 @@ __all__ = [
     "Crossing",
     "Difference",
     "Equation",
+    "Event",
     "Grad",
     "Keys",
     "Leaf",
@@ -33,6 +35,7 @@ __all__ = [
     "Operation",
     "Picture",
     "Step",
+    "Timeline",
     "Trace",
     "Tree",
     "Use",
@@ -40,6 +43,7 @@ __all__ = [
     "calls",
     "grad",
     "keys",
+    "timeline",
     "trace",
     "tree",
 ]
