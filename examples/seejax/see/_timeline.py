@@ -1,9 +1,12 @@
 """When Python called, and when the devices ran: a profile with few events, on one axis of time."""
 
+import collections
+import contextlib
 import dataclasses
 import pathlib
 import re
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self
@@ -19,7 +22,6 @@ _PHASES = {
     "/jax/core/compile/jaxpr_to_mlir_module_duration": "lower",
     "/jax/core/compile/backend_compile_duration": "compile",
 }
-_OUTER = ("mark", "call", "read", "trace", "lower", "compile", "wait")  # what may hold what
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -112,12 +114,15 @@ class Timeline(Picture):
         assert self._folder is not None
         self._mark.__exit__(kind, error, trace)
         try:
-            jax.monitoring.unregister_event_duration_listener(_listen)
+            with contextlib.suppress(AssertionError, ValueError):  # a reader cleared them all
+                jax.monitoring.unregister_event_duration_listener(_listen)
             jax.profiler.stop_trace()
             files = list(pathlib.Path(self._folder.name).rglob("*.xplane.pb"))
             profiles = [jax.profiler.ProfileData.from_file(str(file)) for file in files]
             planes = [plane for profile in profiles for plane in profile.planes]
-            self._events, self.unfinished = _events(planes)
+            with warnings.catch_warnings():  # of jaxlib's; as an error it would end the process
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self._events, self.unfinished = _events(planes)
         except Exception:
             if error is None:
                 raise
@@ -182,11 +187,11 @@ class Timeline(Picture):
             for group in _merged(events, whole):
                 number, first = len(lines), group[0]
                 end = max(event.end_us for event in group)
-                what = first.name if len(group) == 1 else f"{len(group)} × {_common(group)}"
+                what = first.name if len(group) == 1 else _common(group)
                 blocks.append(
                     Block(first.start_us / whole, end / whole, first.kind, what, (number,))
                 )
-                lines.append(_line(lane, group, what, end, number))
+                lines.append(_line(lane, group, what, end, number, len(f"{whole / 1e3:.2f}")))
             rows.append(Row((Span(lane, word=True),) if deep == 0 else (), tuple(blocks)))
         yield Chart(tuple(rows), f"{whole / 1e3:.1f} ms")
         lines.sort(key=lambda pair: pair[0])
@@ -355,15 +360,16 @@ def _merged(events: list[Event], whole: float) -> Iterator[list[Event]]:
 
 
 def _common(group: list[Event]) -> str:
-    names = list(dict.fromkeys(event.name for event in group))
-    return names[0] if len(names) == 1 else f"{names[0]}, …"
+    times = collections.Counter(event.name for event in group).most_common()
+    some = [name if n == 1 else f"{n} × {name}" for name, n in times[:3]]
+    return ", ".join(some + ["…"] * (len(times) > 3))
 
 
 def _line(
-    lane: str, group: list[Event], what: str, end: float, number: int
+    lane: str, group: list[Event], what: str, end: float, number: int, wide: int
 ) -> tuple[float, Line]:
     first = group[0]
-    spans = [Span(f"{first.start_us / 1e3:8.2f} – {end / 1e3:8.2f} ms  ", "t")]
+    spans = [Span(f"{first.start_us / 1e3:{wide}.2f} – {end / 1e3:{wide}.2f} ms  ", "t")]
     spans += [Span(lane, word=True), Span("  "), Span(first.kind, f"badge k-{first.kind}", True)]
     if what != first.kind:
         spans += [Span("  "), Span(what, "o")]
