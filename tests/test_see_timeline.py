@@ -97,6 +97,14 @@ def test_a_second_call_has_no_phases(a):
     assert [kind for kind in kinds(t) if kind != "wait"] == ["call"]
 
 
+def test_a_program_compiled_ahead_of_time_keeps_its_name(a):
+    compiled = work.lower(a).compile()
+    compiled(a).block_until_ready()
+    with see.timeline() as t:
+        compiled(a).block_until_ready()
+    assert [event.name for event in (*t.calls, *t.runs)] == ["work", "work"]
+
+
 def test_marks_and_threads_have_their_lanes(a):
     def load(t, name):
         with t.mark(name):

@@ -207,8 +207,10 @@ def timeline() -> Timeline:
       RuntimeError: another profile is running; or the timeline was used before.
 
     A program that has not ended with the block is not shown, only counted: wait for its result
-    inside. Time without a bar is time of which the profile says nothing: your own Python, or a wait
-    for several arrays at once; `Timeline.mark` gives it a name. Looked at on CPUs only.
+    inside. One that was dispatched before and runs on is shown, from its next operation. Copies
+    from device to device are not shown. Time without a bar is time of which the profile says
+    nothing: your own Python, or a wait for several arrays at once; `Timeline.mark` gives it a name.
+    Looked at on CPUs only.
 
     Source: `jax.profiler`, read with `jax.profiler.ProfileData`; tracing, lowering and compiling
       from `jax.monitoring`.
@@ -242,7 +244,7 @@ def _events(planes: Iterable[Any]) -> tuple[tuple[Event, ...], int]:
     device; on the CPU that is done by whichever thread was free, or by the one that called.
     """
     host: list[tuple[bool, list[Event]]] = []
-    pieces: dict[tuple[Any, Any], list[tuple[Any, bool]]] = {}
+    pieces: dict[tuple[Any, Any], list[tuple[Any, bool, dict]]] = {}
     begin, dispatched = None, 0
     lines = [line for plane in planes for line in plane.lines]
     for line in lines:
@@ -290,8 +292,8 @@ def _python(read: list[tuple[Any, dict]]) -> Iterator[Event]:
             yield Event("mark", e.name, "", start, end)
         elif stats.get("seejax") == "phase":
             yield Event(e.name, e.name, "", start - stats["ns"] / 1e3, start)
-        elif match := re.fullmatch(r"PjitFunction\((.*)\)", e.name):
-            yield Event("call", match[1], "", start, end)
+        elif match := re.fullmatch(r"PjitFunction\((jit\()?(.*?)(?(1)\))\)", e.name):
+            yield Event("call", match[2], "", start, end)
         elif e.name == "np.asarray(jax.Array)":
             yield Event("read", "read", "", start, end)
         elif e.name.endswith("Buffer::Await"):
