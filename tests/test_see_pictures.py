@@ -55,6 +55,15 @@ def made_of_parts(name):
                 key, _one = jax.random.split(key)
         k.name = HOSTILE
         return k
+    if name == "timeline":
+        with see.timeline() as t:
+            with t.mark(HOSTILE):
+                float(jax.jit(lambda x: (x @ x).sum())(jnp.ones((300, 300))))
+            v = jnp.ones(4)
+            for _ in range(20):
+                v = v + 1
+            jnp.ones((300, 300)) @ jnp.ones((300, 300))
+        return t
     if name == "axes":
         odd = {HOSTILE: jnp.ones((3, 4)), "k": jax.random.split(jax.random.key(0), 3)}
         picture = see.axes(lambda p, w: jnp.tanh(p[HOSTILE] @ w), (0, None), 0, odd, jnp.ones(4))
@@ -119,6 +128,7 @@ NAMES = [
     "memory",
     "shards",
     "shards of a tree",
+    "timeline",
 ]
 
 

@@ -16,6 +16,7 @@ from seejax.see._keys import Keys, Node, Use, keys
 from seejax.see._memory import Argument, Memory, Need, memory
 from seejax.see._picture import Picture
 from seejax.see._shards import Block, Layout, Shards, shards
+from seejax.see._timeline import Event, Timeline, timeline
 from seejax.see._trace import Equation, Trace, trace
 from seejax.see._tree import Difference, Leaf, Tree, tree
 
@@ -30,6 +31,7 @@ __all__ = [
     "Crossing",
     "Difference",
     "Equation",
+    "Event",
     "Grad",
     "Keys",
     "Layout",
@@ -41,6 +43,7 @@ __all__ = [
     "Picture",
     "Shards",
     "Step",
+    "Timeline",
     "Trace",
     "Tree",
     "Use",
@@ -50,6 +53,7 @@ __all__ = [
     "keys",
     "memory",
     "shards",
+    "timeline",
     "trace",
     "tree",
 ]

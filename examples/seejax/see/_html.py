@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from seejax.see._parts import Bar, Line, Note, Pane, Span, Spans, Table, text
+from seejax.see._parts import Bar, Chart, Line, Note, Pane, Span, Spans, Table, text
 from seejax.see._words import chinese
 
 STATIC = pathlib.Path(__file__).parent
@@ -56,6 +56,8 @@ def render(picture: Any) -> str:
         if kind is Pane:
             panes = "".join(map(_pane, parts))
             body.append(f'<div class="see-panes">{panes}</div>')
+        elif kind is Chart:
+            body += map(_chart, parts)
         else:
             body += map(_table, parts)
     # A blank line would end the HTML block where a notebook passes through Markdown.
@@ -189,3 +191,24 @@ def _cell(cell: Spans | Bar) -> str:
             if share > 0
         )
     return _spans(cell)
+
+
+# --- charts; a screen reader gets the pane that says the same
+
+
+def _chart(chart: Chart) -> str:
+    rows = []
+    for row in chart.rows:
+        blocks = "".join(
+            f'<i class="see-k-{block.kind}" data-e="{_numbers(block.links)}"'
+            f' title="{escape(block.name)}"'
+            f' style="left:{100 * block.start:.3f}%;width:{100 * (block.end - block.start):.3f}%">'
+            f"{escape(block.name)}</i>"
+            for block in row.blocks
+        )
+        rows.append(
+            f'<div class="see-row"><span class="see-lane">{_spans(row.label)}</span>'
+            f'<span class="see-track">{blocks}</span></div>'
+        )
+    axis = f'<div class="see-axis"><span>0</span><span>{escape(chart.end)}</span></div>'
+    return f'<div class="see-chart" aria-hidden="true">{"".join(rows)}{axis}</div>'

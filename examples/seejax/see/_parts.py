@@ -96,7 +96,40 @@ class Table:
     rows: tuple[tuple[Spans | Bar, ...], ...]
 
 
-Part = Pane | Table
+@dataclasses.dataclass(frozen=True, slots=True)
+class Block:
+    """Something from start to end, as shares of the width.
+
+    Attributes:
+      kind: how it looks, a class in `see.css` without its `see-k-`.
+      name: what is written in it where there is room.
+      links: numbers of what it is.
+    """
+
+    start: float
+    end: float
+    kind: str
+    name: str
+    links: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """Blocks that do not overlap, with the name of their lane; without one it belongs above."""
+
+    label: Spans
+    blocks: tuple[Block, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chart:
+    """Rows over one axis, which begins at 0. What it draws must also be said by another part."""
+
+    rows: tuple[Row, ...]
+    end: str
+
+
+Part = Pane | Table | Chart
 
 
 def text(spans: Iterable[Span]) -> str:

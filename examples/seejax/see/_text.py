@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from seejax.see._parts import Bar, Line, Note, Pane, Part, Spans, Table, text
+from seejax.see._parts import Bar, Chart, Line, Note, Pane, Part, Spans, Table, text
+
+_WIDTH = 64  # of a chart, in characters
 
 
 def render(picture: Any) -> str:
@@ -15,6 +17,8 @@ def render(picture: Any) -> str:
     for part in picture.parts():
         if isinstance(part, Table):
             lines += [""] * isinstance(last, Pane) + _table(part)
+        elif isinstance(part, Chart):
+            lines += _chart(part)
         else:
             lines += _pane(part)
         last = part
@@ -58,3 +62,18 @@ def _cell(cell: Spans | Bar) -> str:
 
 def _is_bar(cells: tuple) -> bool:
     return any(isinstance(cell, Bar) for cell in cells)
+
+
+def _chart(chart: Chart) -> list[str]:
+    labels = [text(row.label) for row in chart.rows]
+    wide = max(map(len, labels), default=0)
+    lines = [""]
+    for label, row in zip(labels, chart.rows, strict=True):
+        track = [" "] * _WIDTH
+        for block in row.blocks:
+            first = min(int(block.start * _WIDTH), _WIDTH - 1)
+            cells = max(1, min(round(block.end * _WIDTH), _WIDTH) - first)
+            drawn = "|" if cells == 1 else f"[{block.name[: cells - 2]:=<{cells - 2}}]"
+            track[first : first + cells] = drawn
+        lines.append(f"{label:<{wide}}  {''.join(track)}".rstrip())
+    return [*lines, f"{'':<{wide}}  0{chart.end:>{_WIDTH - 1}}"]

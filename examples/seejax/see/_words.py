@@ -182,6 +182,26 @@ CHINESE = {
     "{} unknown": "{} 个不明",
     "{} device of other processes, in brackets": "{} 个设备属于其他进程（写在括号里）",
     "{} devices of other processes, in brackets": "{} 个设备属于其他进程（写在括号里）",
+    # timeline
+    "{} run": "{} 次运行",
+    "{} runs": "{} 次运行",
+    "{} ms": "{} ms",
+    "{} run not ended with the block": "{} 次运行到 with 块结束时还没有完",
+    "{} runs not ended with the block": "{} 次运行到 with 块结束时还没有完",
+    "nothing was recorded": "什么也没有记录到",
+    "not recorded yet": "还没有记录完",
+    "events": "事件",
+    "thread {}": "线程 {}",
+    "device {}": "设备 {}",
+    "call": "调用",
+    "run": "运行",
+    "read": "读取",
+    "wait": "等待",
+    "mark": "标记",
+    "lower": "lowering",
+    "compile": "编译",
+    "trace": "追踪",
+    "in the thread that called": "就在发起调用的线程里",
 }
 
 
