@@ -39,7 +39,8 @@ an argument, in quotes where your shell gives brackets a meaning, is one of
   3.0, params, init(key<fry>[], f32[1,4])  Python, evaluated in the script
   x=f32[3]                                 either of them, by name
 
-Where a picture needs numbers (calls, keys), floats are standard normal, integers 0, booleans True.
+Where a picture needs numbers (calls, keys, timeline), floats are standard normal, integers 0,
+booleans True.
 A function that takes nothing and returns (f, args) stands for f with these arguments."""
 
 SHELL = """\

@@ -293,6 +293,28 @@ def _keys(f: Any, args: list, kwargs: dict, request: Request) -> Any:
     return keys
 
 
+def _memory(f: Any, args: list, kwargs: dict, request: Request) -> Any:
+    import jax
+
+    from seejax import see
+
+    jitted = jax.jit(f, static_argnames=request.static) if request.static else f
+    return see.memory(jitted, *args, **kwargs)
+
+
+def _timeline(f: Any, args: list, kwargs: dict, request: Request) -> Any:
+    """Two calls: the first one compiles."""
+    import jax
+
+    from seejax import see
+
+    jitted = jax.jit(f, static_argnames=request.static or None)
+    with see.timeline() as seen:
+        for _ in range(2):
+            jax.block_until_ready(jitted(*args, **kwargs))
+    return seen
+
+
 PICTURES: dict[str, tuple[Callable[..., Any], bool]] = {  # name: what draws it, needs numbers
     "trace": (_trace, False),
     "calls": (_calls, True),
@@ -300,6 +322,8 @@ PICTURES: dict[str, tuple[Callable[..., Any], bool]] = {  # name: what draws it,
     "axes": (_axes, False),
     "tree": (_tree, False),
     "keys": (_keys, True),
+    "memory": (_memory, False),
+    "timeline": (_timeline, True),
 }
 
 
