@@ -168,9 +168,10 @@ def test_a_tracer_is_unknown_and_nothing_is_computed():
         doubled(x)
     assert seen[1].arrays[0].place == "unknown"
     with jax.transfer_guard("disallow"), jax.no_tracing():
-        before = str(see.shards(x))
+        picture = see.shards(x)
+    before = str(picture)
     x.delete()
-    assert str(see.shards(x)) == before
+    assert str(picture) == before  # it keeps no array
 
 
 def test_devices_of_other_processes_are_said(monkeypatch):
@@ -235,3 +236,27 @@ def test_three_are_too_many():
         see.shards(1.0, 2.0, 3.0)
     with pytest.raises(TypeError):
         see.shards()
+
+
+def test_what_was_donated_lies_nowhere():
+    given = jax.device_put(jnp.ones(8), jax.NamedSharding(jax.make_mesh((8,), ("d",)), jax.P("d")))
+    taken = jax.jit(lambda x: x + 1, donate_argnums=0)(given)
+    picture = see.shards([given, taken])
+    assert given.is_deleted() and [array.place for array in picture.arrays] == [
+        "deleted",
+        "devices",
+    ]
+    assert picture.bytes == dict.fromkeys(range(8), 4) and "1 deleted" in str(picture)
+    assert "已删除" in see.shards(given)._repr_html_()
+
+
+@pytest.mark.skipif(not hasattr(jax.P(), "unreduced"), reason="no unreduced axes yet")
+def test_partial_sums_are_no_copies():
+    mesh = jax.make_mesh((8,), ("d",))
+    put = lambda x, *spec: jax.device_put(x, jax.NamedSharding(mesh, jax.P(*spec)))  # noqa: E731
+    x, w = put(jnp.ones((4, 16)), None, "d"), put(jnp.ones((16, 2)), "d")
+    with jax.set_mesh(mesh):
+        out = jax.P(None, None, unreduced={"d"})
+        sums = jax.jit(lambda x, w: jnp.matmul(x, w, out_sharding=out))(x, w)
+    layout = see.shards(sums).arrays[0]
+    assert layout.place == "unknown" and "unreduced={'d'}" in layout.spec and not layout.blocks

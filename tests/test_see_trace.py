@@ -1163,3 +1163,25 @@ def test_a_jitted_method_is_traced_with_its_object() -> None:
 
     picture = see.trace(Model().__call__, 2.0)
     assert picture.error is None and [e.primitive for e in picture.equations] == ["mul"]
+
+
+def test_a_product_belongs_to_a_product_when_xla_writes_it_anew() -> None:
+    """XLA merges a transpose into the product before it, and scopes one in a loop as the loop."""
+    w, x, v = jnp.ones((3, 4)), jnp.ones((5, 3)), jnp.ones(3)
+    square = jnp.ones((3, 3))
+    mlp = lambda p, x: (jnp.tanh(x @ p[0]) @ p[1]) ** 2  # noqa: E731
+    programs = [
+        (lambda a, b: (a @ b).T, x, w),
+        (jax.grad(lambda w: ((x @ w) ** 2).sum()), w),
+        (jax.grad(lambda p: mlp(p, x).mean()), [w, jnp.ones((4, 2))]),
+        (lambda v: jax.lax.fori_loop(0, 5, lambda i, v: square @ v, v), v),
+        (lambda v: jax.lax.scan(lambda v, _: (jnp.tanh(square @ v), None), v, length=9)[0], v),
+    ]
+    for f, *args in programs:
+        picture = see.trace(f, *args)
+        products = [e for e in picture.equations if e.primitive == "dot_general"]
+        others = [e for e in picture.equations if e.primitive != "dot_general"]
+        dots = re.findall(r"(?m)^\s*(?:ROOT )?%(\S+) = \S+ dot\(", picture.hlo)
+        assert picture.exact and not picture.doubt and len(dots) == len(products)
+        assert all(len(set(e.hlo) & set(dots)) == 1 for e in products), f
+        assert not any(set(e.hlo) & set(dots) for e in others)

@@ -47,8 +47,9 @@ class Layout:
       spec: its `PartitionSpec`, as `P('x', None)`, or the class of another sharding; with the kind
         of memory if that is not the device's usual one.
       mesh: names and sizes of the mesh's axes; empty if there is no mesh.
-      place: "devices"; "host" for a NumPy array or a Python number; "unknown" for a tracer, or
-        for a shape without a place.
+      place: "devices"; "host" for a NumPy array or a Python number; "deleted" if it was donated
+        or deleted; "unknown" for a tracer, for a shape without a place, and for partial sums (an
+        unreduced axis), of which no device holds a block.
       platform: `cpu`, `gpu` or `tpu`; "" unless its place is "devices".
       blocks: tuple of `Block`, in the order of their indices; empty unless its place is "devices".
     """
@@ -80,6 +81,10 @@ def _layout(path: str, value: Any) -> Layout:
     try:
         if not isinstance(sharding, Sharding):
             return Layout(path, str(leaf), leaf.shape)
+        if isinstance(value, jax.Array) and value.is_deleted():
+            return Layout(path, str(leaf), leaf.shape, place="deleted")
+        if getattr(getattr(sharding, "spec", None), "unreduced", None):
+            return Layout(path, str(leaf), leaf.shape, _spec(sharding))
         where = sharding.devices_indices_map(leaf.shape)
         home = next(iter(where))
     except Exception:  # a mesh without devices; or a shape that cannot be cut that way
@@ -106,7 +111,10 @@ def _layout(path: str, value: Any) -> Layout:
 
 def _spec(sharding: Any) -> str:
     if isinstance(sharding, NamedSharding):
-        return f"P({', '.join(map(repr, sharding.spec))})"
+        cuts = getattr(sharding.spec, "partitions", sharding.spec)
+        unreduced = getattr(sharding.spec, "unreduced", None)
+        said = [*map(repr, cuts), *([f"unreduced={set(unreduced)}"] if unreduced else [])]
+        return f"P({', '.join(said)})"
     return type(sharding).__name__
 
 
@@ -177,10 +185,10 @@ class Shards(Picture):
             said += [count(len(self.bytes), "device"), f"{size(most)} on each"]
             if least < most:
                 said[-1] = f"{size(least)} to {size(most)} on each"
-        for place in "host", "unknown":
+        for place in "host", "deleted", "unknown":
             n = sum(array.place == place for array in self.arrays)
             if n:
-                where = "on the host" if place == "host" else "unknown"
+                where = "on the host" if place == "host" else place
                 said.append(where if self._one else f"{n} {where}")
         return joined(((Span(each, word=True),) for each in said), " · ")
 

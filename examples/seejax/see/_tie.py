@@ -75,12 +75,14 @@ class _Made:
     """An equation: what it returns and from what.
 
     An origin is the number of an equation that computes something, or the size of an input.
+    `inside` are the numbers of the equations of its own programs.
     """
 
     primitive: str
     size: int
     operands: list[frozenset]
     leaf: bool
+    inside: range = range(0)
 
 
 def _made(jaxpr: Any, present: frozenset) -> tuple[list[_Made], dict[int, frozenset]]:
@@ -113,6 +115,7 @@ def _made(jaxpr: Any, present: frozenset) -> tuple[list[_Made], dict[int, frozen
                 returned = walk(sub, operands if fits else None)
                 if fits and len(returned) == len(results):
                     results = returned
+            found[index].inside = range(index + 1, len(found))
             if name in _SHAPE and operands:
                 results = [operands[0]] * len(results)
             elif not inside and index not in present and name not in _PRODUCTS:
@@ -132,10 +135,16 @@ def _adopt(computations: dict[str, _hlo.Computation], jaxpr: Any, ties: Ties) ->
     If several have, or none of those that XLA may have rewritten into it, it stays unknown.
     """
     instructions = [i for c in computations.values() for i in c.instructions]
+    made, passed = _made(jaxpr, frozenset().union(*(i.own for i in instructions)))
+    strays: dict[str, set] = {}
+    for i in instructions:
+        if i.opcode in ("dot", "convolution"):
+            for owner in (made[n] for n in i.own):
+                if moved := _of_another(owner):
+                    strays[i.name], i.own = moved, frozenset()
     orphans = [i for i in instructions if i.opcode in _REWRITTEN and not i.own]
     if not orphans:
         return
-    made, passed = _made(jaxpr, frozenset().union(*(i.own for i in instructions)))
     idle = _hlo.PLUMBING | _RESHAPING | {"divide"}  # of a division, XLA may keep 1 / y
     busy = frozenset().union(*(i.own for i in instructions if i.opcode not in idle))
     missing = {n for n, e in enumerate(made) if e.leaf and n not in busy}
@@ -146,9 +155,12 @@ def _adopt(computations: dict[str, _hlo.Computation], jaxpr: Any, ties: Ties) ->
             for n in sorted(missing)
             if made[n].primitive in _REWRITTEN[orphan.opcode]
             and made[n].size == _elements(orphan.type)
+            and n in strays.get(orphan.name, missing)
         ]
         same, half = [], []
-        for n in fitting:
+        if orphan.name in strays and len(fitting) == 1:
+            same = fitting
+        for n in fitting if not same else ():
             read = [look(o, n) for o in look.given(orphan)]
             if _alike(made[n].operands, read):
                 same.append(n)
@@ -167,6 +179,16 @@ def _adopt(computations: dict[str, _hlo.Computation], jaxpr: Any, ties: Ties) ->
             ties.doubtful |= set(same or fitting)
             if same or orphan.opcode in ("dot", "convolution"):
                 ties.unknown.append(orphan.name)
+
+
+def _of_another(equation: _Made) -> set:
+    """A product in the scope of an equation that is none: which equations may have made it.
+
+    XLA merges a transpose into the product before it, and rewrites products in a loop.
+    """
+    if equation.primitive in _SHAPE and equation.operands:
+        return set(equation.operands[0])
+    return set(equation.inside)
 
 
 def _reads(equation: _Made, index: int) -> bool:

@@ -180,6 +180,8 @@ CHINESE = {
     "on the host": "在主机上",
     "{} on the host": "{} 个在主机上",
     "{} unknown": "{} 个不明",
+    "deleted": "已删除",
+    "{} deleted": "{} 个已删除",
     "{} device of other processes, in brackets": "{} 个设备属于其他进程（写在括号里）",
     "{} devices of other processes, in brackets": "{} 个设备属于其他进程（写在括号里）",
     # timeline
