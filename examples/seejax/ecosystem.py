@@ -8,10 +8,11 @@ from importlib.metadata import PackageNotFoundError, version
 STYLE = """\
 <style>
 .seejax-map { display: grid; gap: .4rem; margin: 1rem 0; }
-.seejax-map p { display: flex; flex-wrap: wrap; gap: .4rem; align-items: center; margin: 0; }
-.seejax-map code { min-width: 5.5rem; border: 0; background: none; color: inherit; }
-.seejax-map a, .seejax-map span { padding: .2rem .6rem; border: 1px dashed currentColor;
-  border-radius: .4rem; color: inherit; text-decoration: none; }
+.seejax-map p { display: grid; grid-template-columns: 5rem 1fr; align-items: baseline; margin: 0; }
+.seejax-map code { border: 0; background: none; color: inherit; }
+.seejax-map span { display: flex; flex-wrap: wrap; gap: .4rem; }
+.seejax-map a { padding: .2rem .6rem; border: 1px dashed currentColor; border-radius: .4rem;
+  color: inherit; text-decoration: none; }
 .seejax-map a.here { border-style: solid; border-width: 2px; }
 .seejax-map a:hover, .seejax-map a:focus-visible { text-decoration: underline; }
 </style>"""
@@ -72,7 +73,7 @@ class Map:
 
     def _repr_html_(self) -> str:
         rows = (
-            f"<p><code>{escape(label)}</code>{''.join(map(_linked, row))}</p>"
+            f"<p><code>{escape(label)}</code><span>{''.join(map(_linked, row))}</span></p>"
             for label, row in self.rows.items()
         )
         return f'{STYLE}<div class="seejax-map">{"".join(rows)}</div>'
@@ -93,7 +94,7 @@ MAP = Map(
     {
         "models": (
             Library("MaxText", "https://maxtext.readthedocs.io/", "maxtext"),
-            Library("Tunix", "https://tunix.readthedocs.io/", "google-tunix"),
+            Library("Tunix", "https://github.com/google/tunix", "google-tunix"),
         ),
         "science": (
             Library("NumPyro", "https://num.pyro.ai/", "numpyro"),
