@@ -46,6 +46,7 @@ screenshot: $(TEST) html ## take README's picture of the built front page
 
 bench: $(TEST) ## measure this book's code beside its peers, into bench/results.json
 	@$(BIN)/python bench/run.py
+	@$(BIN)/python bench/same_model.py
 
 pair: $(DOCS) ## after reading both languages of a page again: make pair PAGE=jit
 	@$(TOOLS) tools.pairs stamp $(PAGE)
