@@ -256,3 +256,39 @@ def test_wide_neighbours_are_not_merged():
     assert [len(group) for group in _merged(wide, 50.0)] == [1] * 5
     thin = [Event("run", "f", "device 0", 0.01 * i, 0.01 * i + 0.005) for i in range(5)]
     assert [len(group) for group in _merged([*thin, *wide[1:]], 50.0)] == [5, 1, 1, 1, 1]
+
+
+def test_a_program_that_has_not_ended_is_counted_and_not_shown_as_if_it_had() -> None:
+    long = jax.jit(lambda v: jnp.sin(v @ v @ v @ v) @ v @ v @ v)
+    x = jnp.full((1500, 1500), 0.0005)
+    long(x).block_until_ready()
+    with see.timeline() as t:
+        result = long(x)
+        time.sleep(0.05)  # some of its operations have ended
+    running = not result.is_ready()
+    assert len(t.runs) + t.unfinished == 1 and (t.unfinished or not running)
+    before = [long(x) for _ in range(2)]
+    with see.timeline() as t:
+        before[-1].block_until_ready()
+        after = [long(x) for _ in range(3)]
+    running = not after[0].is_ready()
+    assert t.unfinished == 3 or not running
+    jax.block_until_ready(after)
+
+
+def test_runs_have_the_name_of_their_own_function() -> None:
+    def f(v):
+        return v @ v
+
+    def _f(v):
+        return v @ v @ v
+
+    x, jitted = jnp.ones((99, 99)), [jax.jit(f), jax.jit(_f), jax.jit(lambda v: v @ v + 1)]
+    for g in jitted:
+        g(x).block_until_ready()
+    with see.timeline() as t:
+        for g in reversed(jitted):
+            g(x).block_until_ready()
+    assert (
+        [run.name for run in t.runs] == [call.name for call in t.calls] == ["<lambda>", "_f", "f"]
+    )

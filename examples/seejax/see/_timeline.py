@@ -7,7 +7,7 @@ import pathlib
 import re
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -35,7 +35,7 @@ class Event:
       name: of the function, of the program or of the mark.
       lane: `Python`, the thread that recorded; `thread 2`, …; `device 0`, ….
       start_us, end_us: microseconds since the recording began.
-      inline: a run in a thread of Python, which did nothing else meanwhile.
+      inline: a run inside the call that dispatched it: Python did nothing else meanwhile.
     """
 
     kind: str
@@ -62,7 +62,8 @@ class Timeline(Picture):
       calls, runs, waits: the events of that kind; `waits` are the reads and the waits.
       host: the events of the thread that recorded.
       device: the runs, on whatever device.
-      unfinished: programs that were dispatched and had not ended with the block.
+      unfinished: programs that were dispatched and had not ended with the block; at least so many,
+        if others from before the block were still in the queue.
     """
 
     kind = "timeline"
@@ -208,9 +209,10 @@ def timeline() -> Timeline:
 
     A program that has not ended with the block is not shown, only counted: wait for its result
     inside. One that was dispatched before and runs on is shown, from its next operation. Copies
-    from device to device are not shown. Time without a bar is time of which the profile says
-    nothing: your own Python, or a wait for several arrays at once; `Timeline.mark` gives it a name.
-    Looked at on CPUs only.
+    from device to device are not shown. A program of very many small operations runs longer while
+    it is recorded. Time without a bar is time of which the profile says nothing: your own Python,
+    or a wait for several arrays, for several devices, for effects, for the length of `y[y > 0]`;
+    `Timeline.mark` gives it a name. Looked at on CPUs only.
 
     Source: `jax.profiler`, read with `jax.profiler.ProfileData`; tracing, lowering and compiling
       from `jax.monitoring`.
@@ -241,23 +243,25 @@ def _events(planes: Iterable[Any]) -> tuple[tuple[Event, ...], int]:
     """The events of the planes by start, and how many programs had not ended.
 
     A thread of Python has calls or marks. A run is all that carries one number of a run on one
-    device; on the CPU that is done by whichever thread was free, or by the one that called.
+    device, once its executor says that it is complete; on the CPU that is done by whichever thread
+    was free, or by the one that called.
     """
     host: list[tuple[bool, list[Event]]] = []
-    pieces: dict[tuple[Any, Any], list[tuple[Any, bool, dict]]] = {}
-    begin, dispatched = None, 0
+    pieces: dict[tuple[Any, Any], list[tuple[Any, int, dict]]] = {}
+    dispatches: list[tuple[int, float, float]] = []
+    begin = None
     lines = [line for plane in planes for line in plane.lines]
-    for line in lines:
+    for thread, line in enumerate(lines):
         read = [(event, dict(event.stats)) for event in line.events]
         mine = [e for e, stats in read if stats.get("seejax") == "timeline"]
         begin = mine[0].start_ns if mine else begin
-        found = sorted(_python(read), key=lambda e: (e.start_us, -e.end_us))
-        dispatched += sum("ExecuteHelperOnSingleDevice" in e.name for e, _ in read)
-        host.append((bool(mine), found))
+        host.append((bool(mine), sorted(_python(read), key=lambda e: (e.start_us, -e.end_us))))
         for e, stats in read:
-            if "run_id" in stats and ("hlo_op" in stats or e.name.startswith("ThunkExecutor")):
+            if "ExecuteHelperOnSingleDevice" in e.name:
+                dispatches.append((thread, e.start_ns, e.start_ns + e.duration_ns))
+            elif "run_id" in stats and ("hlo_op" in stats or _completes(e)):
                 key = stats["run_id"], stats.get("device_ordinal", 0)
-                pieces.setdefault(key, []).append((e, bool(mine or found), stats))
+                pieces.setdefault(key, []).append((e, thread, stats))
     if begin is None:
         return (), 0
     events, number = [], 1
@@ -266,21 +270,46 @@ def _events(planes: Iterable[Any]) -> tuple[tuple[Event, ...], int]:
             number += not mine
             lane = "Python" if mine else f"thread {number}"
             events += [dataclasses.replace(e, lane=lane) for e in _outermost(found)]
-    names = {_plain(e.name): e.name for e in events if e.kind == "call"}
+    name_of = _names(event.name for event in events if event.kind == "call")
+    first = min((start for _, start, _ in dispatches), default=0)
+    ended = 0
     for (_, device), parts in pieces.items():
-        module = next((s["hlo_module"] for _, _, s in parts if "hlo_module" in s), "")
-        name = re.sub(r"^jit_", "", str(module))
+        if not any(_completes(e) for e, _, _ in parts):
+            continue
         start = min(e.start_ns for e, _, _ in parts)
         end = max(e.start_ns + e.duration_ns for e, _, _ in parts)
-        inline = all(python for _, python, _ in parts)
-        name = names.get(_plain(name), name)
+        ended += start >= first  # else it was dispatched before the block
+        module = next((s["hlo_module"] for _, _, s in parts if "hlo_module" in s), None)
+        if module is None:
+            continue  # nothing but its last moment lies in the block
+        threads = {thread for _, thread, _ in parts}
+        inline = any({t} == threads and a <= start and end <= b for t, a, b in dispatches)
+        name = name_of(re.sub(r"^jit_", "", str(module)))
         events.append(Event("run", name, f"device {device}", start / 1e3, end / 1e3, inline))
     moved = [
         dataclasses.replace(e, start_us=e.start_us - begin / 1e3, end_us=e.end_us - begin / 1e3)
         for e in events
     ]
-    unfinished = max(0, dispatched - len(pieces))
+    unfinished = max(0, len(dispatches) - ended)
     return tuple(sorted(moved, key=lambda e: (e.start_us, -e.end_us))), unfinished
+
+
+def _completes(event: Any) -> bool:
+    return event.name.startswith("ThunkExecutor")
+
+
+def _names(calls: Iterable[str]) -> Callable[[str], str]:
+    """Of a program's name, which has only letters, the name of the function that was called."""
+    exact, loose = {}, collections.defaultdict(set)
+    for name in calls:
+        exact[re.sub(r"\W", "_", name).rstrip("_")] = name
+        loose[_plain(name)].add(name)
+
+    def found(module: str) -> str:
+        alike = loose[_plain(module)]
+        return exact.get(module.rstrip("_")) or (min(alike) if len(alike) == 1 else module)
+
+    return found
 
 
 def _python(read: list[tuple[Any, dict]]) -> Iterator[Event]:
