@@ -281,3 +281,12 @@ def test_bad_input_is_refused():
 
     with pytest.raises(ValueError, match="does not say what memory"):
         _memory._need(Silent(program))
+
+
+def test_who_runs_the_program_afterwards_is_still_warned() -> None:
+    def total(x):
+        return x.sum()
+
+    see.memory(total, jnp.ones(30), donate_argnums=0)
+    with pytest.warns(UserWarning, match="donated buffers were not usable"):
+        jax.jit(total, donate_argnums=0)(jnp.ones(30))

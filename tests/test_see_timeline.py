@@ -283,7 +283,11 @@ def test_runs_have_the_name_of_their_own_function() -> None:
     def _f(v):
         return v @ v @ v
 
-    x, jitted = jnp.ones((99, 99)), [jax.jit(f), jax.jit(_f), jax.jit(lambda v: v @ v + 1)]
+    def f_(v):
+        return v @ v - 1
+
+    last = lambda v: v @ v + 1  # noqa: E731
+    x, jitted = jnp.ones((99, 99)), [jax.jit(g) for g in (f, _f, f_, last)]
     for g in jitted:
         g(x).block_until_ready()
     with see.timeline() as t:

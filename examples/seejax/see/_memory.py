@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import re
 import warnings
 from collections.abc import Callable, Iterable
@@ -91,7 +92,7 @@ class Memory(Picture):
             compiled = f
             self.name = re.sub(r"^HloModule (?:jit_)?|[,\s].*", "", _entry(f.as_text() or "")[0])
         else:
-            traced = _jaxpr.traced(f, args, kwargs, options)
+            traced = _jaxpr.traced(_afresh(f), args, kwargs, options)
             paths = _jax_private.argument_paths(traced.jaxpr)
             compiled = _compiled(traced)
             if any(leaf.donated for leaf in jax.tree.leaves(compiled.args_info)):
@@ -178,6 +179,18 @@ def _row(argument: Argument) -> tuple[Spans, ...]:
             by = Span(argument.taken_by, "mono")
             fate = (Span("taken over by", word=True), Span(" "), by)
     return (Span(argument.path, "mono"),), (Span(argument.type, "mono"),), fate
+
+
+def _afresh(f: Any) -> Any:
+    """The same function anew: JAX warns once, and whoever runs f should hear it."""
+    if hasattr(f, "lower"):
+        return f
+
+    @functools.wraps(f, updated=())
+    def same(*args: Any, **kwargs: Any) -> Any:
+        return f(*args, **kwargs)
+
+    return same
 
 
 def _compiled(traced: Any) -> Any:
@@ -276,7 +289,8 @@ def memory(
 
     Nothing is executed and no array is made: f is traced and compiled, so an argument may be a
     `jax.ShapeDtypeStruct` larger than the machine. The numbers are XLA's plan for one run on one
-    device. What else is alive meanwhile is not in them, nor what an allocator adds, nor whether
+    device. What else is alive meanwhile is not in them, nor what a routine takes by itself (a sort
+    or an FFT on a CPU), nor what an allocator adds, nor whether
     the runtime can use a donated array: it cannot while NumPy looks at it, for example.
 
     Args:

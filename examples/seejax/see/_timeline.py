@@ -208,11 +208,12 @@ def timeline() -> Timeline:
       RuntimeError: another profile is running; or the timeline was used before.
 
     A program that has not ended with the block is not shown, only counted: wait for its result
-    inside. One that was dispatched before and runs on is shown, from its next operation. Copies
-    from device to device are not shown. A program of very many small operations runs longer while
-    it is recorded. Time without a bar is time of which the profile says nothing: your own Python,
-    or a wait for several arrays, for several devices, for effects, for the length of `y[y > 0]`;
-    `Timeline.mark` gives it a name. Looked at on CPUs only.
+    inside. Of one on several devices, the parts that have not ended may not be counted either. One
+    that was dispatched before and runs on is shown, from its next operation. Copies from device to
+    device are not shown. A program of very many small operations runs longer while it is recorded.
+    Time without a bar is time of which the profile says nothing: your own Python, or a wait for
+    several arrays, for several devices, for effects, for the length of `y[y > 0]`; `Timeline.mark`
+    gives it a name. Looked at on CPUs only.
 
     Source: `jax.profiler`, read with `jax.profiler.ProfileData`; tracing, lowering and compiling
       from `jax.monitoring`.
@@ -299,15 +300,17 @@ def _completes(event: Any) -> bool:
 
 
 def _names(calls: Iterable[str]) -> Callable[[str], str]:
-    """Of a program's name, which has only letters, the name of the function that was called."""
-    exact, loose = {}, collections.defaultdict(set)
+    """Of a program's name, the name of the function that was called, if there is only one.
+
+    JAX writes `_lambda` for `<lambda>`, and `f` for `f_`.
+    """
+    alike = collections.defaultdict(set)
     for name in calls:
-        exact[re.sub(r"\W", "_", name).rstrip("_")] = name
-        loose[_plain(name)].add(name)
+        alike[re.sub(r"\W", "_", name).rstrip("_")].add(name)
 
     def found(module: str) -> str:
-        alike = loose[_plain(module)]
-        return exact.get(module.rstrip("_")) or (min(alike) if len(alike) == 1 else module)
+        names = alike[module.rstrip("_")]
+        return min(names) if len(names) == 1 else module
 
     return found
 
@@ -345,10 +348,6 @@ def _outermost(found: list[Event]) -> list[Event]:
             kept.append(event)
             open_.append(event)
     return kept
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"\W", "", name).strip("_")
 
 
 # --- from events to bars
