@@ -232,9 +232,10 @@ def _constants(hlo: str) -> int:
 
 
 def _devices(compiled: Any) -> int:
-    shardings = jax.tree.leaves(compiled.input_shardings)
-    with contextlib.suppress(ValueError):  # JAX counts a ref among the results here
-        shardings += jax.tree.leaves(compiled.output_shardings)
+    shardings = []
+    for name in "input_shardings", "output_shardings":
+        with contextlib.suppress(ValueError):  # JAX counts a ref among them here
+            shardings += jax.tree.leaves(getattr(compiled, name))
     return max((len(s.device_set) for s in shardings if hasattr(s, "device_set")), default=1)
 
 

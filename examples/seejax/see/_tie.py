@@ -59,10 +59,13 @@ def tie(traced: Any, hlo: str, computations: dict[str, _hlo.Computation], count:
     lost = _TAG not in twin and any(i.op_name for i in instructions if i.opcode != "parameter")
     if tagged != count or not same or lost:
         return Ties(False)
+    merged: set[int] = set()
     for instruction, name in zip(instructions, names, strict=True):
-        tags = re.findall(_TAG + r"(\d+)", name)
-        instruction.own = frozenset(map(int, tags[-1:]))
-    ties = Ties(True)
+        # Where XLA made one instruction of two, the scope of the one that computes stands first.
+        tags = [re.findall(_TAG + r"(\d+)", part)[-1:] for part in name.split(";")]
+        instruction.own = frozenset(map(int, tags[0]))
+        merged |= {int(tag) for part in tags[1:] for tag in part}
+    ties = Ties(True, doubtful=merged)
     _adopt(computations, traced.jaxpr, ties)
     return ties
 
@@ -195,7 +198,9 @@ def _suspect(computations: dict[str, _hlo.Computation], made: list[_Made], ties:
     gone = set(range(len(made))).difference(*(i.own for i in shown))
     for i in shown:
         moved = i.opcode == "transpose" and all(made[n].primitive != "transpose" for n in i.own)
-        if i.opcode in _hlo.PLUMBING or i.opcode == "fusion" or (i.own and not moved):
+        filled = i.opcode == "broadcast" and _elements(i.type) > 1  # of a constant, folded before
+        idle = i.opcode in _hlo.PLUMBING and not filled
+        if idle or i.opcode == "fusion" or (i.own and not moved):
             continue
         windows = i.opcode == "reduce-window"
         sums = {n for n in gone if windows and made[n].primitive.startswith("cum")}
