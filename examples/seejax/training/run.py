@@ -1,49 +1,22 @@
-"""Train a classifier of handwritten digits, from a command line that can be killed at any moment.
+"""A run: hyperparameters, a folder, and one epoch after another."""
 
-    python -m seejax.training --dataset digits --model linen --epochs 20 --workdir runs/first
-    python -m seejax.training --workdir runs/first --resume
-
-On several machines it is the same command in each. In a cluster that JAX knows (SLURM, Kubernetes,
-cloud TPU) add `--distributed`; elsewhere tell each process who it is:
-
-    python -m seejax.training --distributed --coordinator host:1234 --num-processes 2 --process-id 0
-
-The functions above `Config` are pure, and of use without the rest: a training state goes in, the
-next one comes out. What is below runs them, epoch by epoch, and after each epoch writes into
-`workdir`:
-
-    config.json      the hyperparameters
-    checkpoints/     Orbax: the whole training state and the history so far, for the last 3 epochs
-    tensorboard/     event files of two runs, train and test, each with `loss` and `accuracy`
-    wandb/           with --wandb; WANDB_MODE=offline needs no account and no network
-
-An epoch's order of examples depends on the seed and the number of the epoch alone, so there is
-nothing else to save: a run that was killed and resumed ends in the same bits as one that was not.
-"""
-
-import argparse
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import importlib.util
 import json
-import logging
 import math
 import os
 import secrets
 import shutil
-import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import orbax.checkpoint as ocp
 from flax.training.train_state import TrainState
 from jax.experimental import multihost_utils
@@ -53,141 +26,10 @@ from tensorboardX.proto.event_pb2 import Event
 from tqdm import tqdm
 
 from seejax import digits, parallel
-from seejax.classifier import MODELS, Classifier, Params, classifier
+from seejax.classifier import MODELS, classifier
+from seejax.training.steps import create_state, evaluate, train_epoch
 
 KEPT_CHECKPOINTS = 3
-
-
-_adam = functools.cache(optax.adam)  # another object would make jit trace everything again
-
-
-class Sums(NamedTuple):
-    """Sums over examples; two of them add up, as two means do not."""
-
-    loss: jax.Array  # float32
-    correct: jax.Array  # int32
-    count: jax.Array  # int32
-
-    def means(self) -> dict[str, float]:
-        """Loss and accuracy for each example, over all that was summed, whatever the batches were.
-
-        >>> Sums(jnp.array([3.0, 1.0]), jnp.array([1, 1]), jnp.array([3, 1])).means()
-        {'loss': 1.0, 'accuracy': 0.5}
-        """
-        loss, correct, count = (np.asarray(x).sum(dtype=np.float64) for x in self)
-        return {"loss": float(loss / count), "accuracy": float(correct / count)}
-
-
-def create_state(
-    key: jax.Array, network: Classifier, images: jax.Array, learning_rate: float = 1e-3
-) -> TrainState:
-    """A training state before the first step: parameters, and Adam's moments at zero.
-
-    Args:
-      key: PRNG key of the initial parameters.
-      network: what `seejax.classifier.classifier` returns.
-      images: as the network takes them; only the shape matters.
-      learning_rate: Adam's.
-    Returns:
-      `TrainState` with `params`, `opt_state`, `step` (int32 0), `apply_fn` and `tx`.
-
-    >>> images = jnp.zeros((1, 8, 8, 1), jnp.uint8)
-    >>> state = create_state(jax.random.key(0), classifier("linen"), images)
-    >>> int(state.step), sum(x.size for x in jax.tree.leaves(state.params))
-    (0, 26122)
-    """
-    state = TrainState.create(
-        apply_fn=network.apply, params=network.init(key, images), tx=_adam(learning_rate)
-    )
-    return state.replace(step=jnp.int32(0))  # a Python 0 would be traced once more as an array
-
-
-def losses_and_logits(
-    params: Params, apply: Callable, images: jax.Array, labels: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Cross entropy of each example, float32 (batch,), and the logits, float32 (batch, classes)."""
-    logits = apply(params, images)
-    return optax.softmax_cross_entropy_with_integer_labels(logits, labels), logits
-
-
-def _sums(losses: jax.Array, logits: jax.Array, labels: jax.Array, present: jax.Array) -> Sums:
-    correct = (logits.argmax(-1) == labels) & present
-    loss = jnp.where(present, losses, 0.0).sum()
-    return Sums(loss, correct.sum(dtype=jnp.int32), present.sum(dtype=jnp.int32))
-
-
-@jax.jit
-def train_step(state: TrainState, images: jax.Array, labels: jax.Array) -> tuple[TrainState, Sums]:
-    """One step of the optimizer on the mean loss of a batch.
-
-    Args:
-      state: before the step.
-      images: uint8 (batch, height, width, 1).
-      labels: int32 (batch,).
-    Returns:
-      The state after the step; sums over the batch, by the parameters before it.
-    """
-
-    def mean_loss(params: Params) -> tuple[jax.Array, Sums]:
-        losses, logits = losses_and_logits(params, state.apply_fn, images, labels)
-        return losses.mean(), _sums(losses, logits, labels, jnp.ones(labels.shape, bool))
-
-    grads, sums = jax.grad(mean_loss, has_aux=True)(state.params)
-    with jax.numpy_dtype_promotion("standard"):  # Optax raises a float to the power of an int32
-        return state.apply_gradients(grads=grads), sums
-
-
-@functools.partial(jax.jit, donate_argnames="state")
-def train_epoch(
-    state: TrainState, images: jax.Array, labels: jax.Array, order: jax.Array
-) -> tuple[TrainState, Sums]:
-    """One epoch as one program: a scan of `train_step` over the batches.
-
-    `state` is donated: the new one takes its memory, and the old one is gone.
-
-    Args:
-      state: before the epoch.
-      images: uint8 (n, height, width, 1); labels: int32 (n,). All of them, on the device.
-      order: int32 (batches, batch), from `seejax.digits.epoch_order`.
-    Returns:
-      The state after the epoch; sums with one entry for each batch.
-    """
-
-    def step(state: TrainState, batch: jax.Array) -> tuple[TrainState, Sums]:
-        return train_step(state, images[batch], labels[batch])
-
-    return jax.lax.scan(step, state, order)
-
-
-@functools.partial(jax.jit, static_argnames="batch_size")
-def evaluate(
-    state: TrainState, images: jax.Array, labels: jax.Array, batch_size: int = 256
-) -> Sums:
-    """Sums over all examples, in batches; the last is filled up, and what fills it is not counted.
-
-    Args:
-      state: only its parameters are used.
-      images: uint8 (n, height, width, 1); labels: int32 (n,).
-      batch_size: how many at a time; it decides the memory used, not the result.
-    Returns:
-      Sums with one entry for each batch.
-    """
-    n = len(labels)
-    batches = -(-n // batch_size)
-
-    def split(array: jax.Array) -> jax.Array:
-        missing = [(0, batches * batch_size - n)] + [(0, 0)] * (array.ndim - 1)
-        return jnp.pad(array, missing).reshape(batches, batch_size, *array.shape[1:])
-
-    def batch_sums(batch: tuple[jax.Array, jax.Array, jax.Array]) -> Sums:
-        images, labels, present = batch
-        losses, logits = losses_and_logits(state.params, state.apply_fn, images, labels)
-        return _sums(losses, logits, labels, present)
-
-    return jax.lax.map(batch_sums, (split(images), split(labels), split(jnp.ones(n, bool))))
-
-
-# --- a run: hyperparameters, a folder, and one epoch after another
 
 
 class RunError(RuntimeError):
@@ -471,141 +313,3 @@ def _restore(
             f"({type(error).__name__}): delete its folder to resume from the one before"
         ) from error
     return saved["state"], saved["history"]
-
-
-# --- the command line
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m seejax.training",
-        description="Train a classifier of handwritten digits. It can be killed and resumed.",
-        epilog="With --resume, what is not given is taken from the run in --workdir.",
-    )
-    # Nothing is filled in for what was not given: --resume must know the difference.
-    add = functools.partial(parser.add_argument, default=argparse.SUPPRESS)
-    default = Config()
-    add("--dataset", choices=digits.DATASETS, help=f"default: {default.dataset}")
-    add("--model", choices=MODELS, help=f"default: {default.model}")
-    add("--epochs", type=int, metavar="N", help=f"default: {default.epochs}")
-    add("--batch-size", type=int, metavar="N", help=f"default: {default.batch_size}")
-    add(
-        "--learning-rate", type=float, metavar="X", help=f"Adam's; default: {default.learning_rate}"
-    )
-    add("--seed", type=int, metavar="N", help=f"of parameters and order; default: {default.seed}")
-    parser.add_argument(
-        "--workdir",
-        type=Path,
-        metavar="DIR",
-        help="the folder of this run; default: runs/DATASET-MODEL-SEED",
-    )
-    parser.add_argument(
-        "--data-dir",
-        type=Path,
-        metavar="DIR",
-        help="where TFDS keeps data; default: TFDS_DATA_DIR or ~/tensorflow_datasets",
-    )
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --workdir")
-    parser.add_argument(
-        "--wandb",
-        action="store_true",
-        help="log to Weights & Biases, too; WANDB_MODE=offline works",
-    )
-    several = parser.add_argument_group("several processes, each with the same arguments")
-    several.add_argument(
-        "--distributed",
-        action="store_true",
-        help="be one of them; in SLURM, Kubernetes or on a cloud TPU the rest is detected",
-    )
-    add = functools.partial(several.add_argument, default=argparse.SUPPRESS)
-    add("--coordinator", metavar="HOST:PORT", help="process 0, and a port that is free there")
-    add("--num-processes", type=int, metavar="N", help="how many, this one included")
-    add("--process-id", type=int, metavar="I", help="which one this is: 0 to N - 1, not the same")
-    add("--timeout-s", type=int, metavar="S", help="how long to wait for the others; default: 60")
-    return parser
-
-
-@contextlib.contextmanager
-def _ctrl_c_ends(go_on: str, workdir: Path) -> Iterator[None]:
-    """Ctrl-C ends the process at once, which a run endures at any moment, and says how to go on.
-
-    Not by KeyboardInterrupt: a library in which it comes up may make another error of it.
-    """
-
-    def stop(*_: object) -> None:
-        saved = (workdir / "config.json").exists()
-        hint = f"go on with: {go_on}" if saved else "nothing was saved"
-        os.write(2, f"\nstopped; {hint}\n".encode())
-        os._exit(130)
-
-    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not under nohup
-    if ours:
-        signal.signal(signal.SIGINT, stop)
-    try:
-        yield
-    finally:
-        if ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def main(argv: list[str] | None = None) -> int:
-    """The command; returns its exit status.
-
-    >>> main(["--epochs", "0"])
-    Traceback (most recent call last):
-    SystemExit: 2
-    """
-    parser = _parser()
-    args = parser.parse_args(argv)
-    names = [field.name for field in dataclasses.fields(Config)]
-    given = {name: value for name, value in vars(args).items() if name in names}
-    workdir = args.workdir
-    logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax and TFDS report each file they touch
-    try:
-        config = Config(**given)
-        workdir = workdir or Path("runs", f"{config.dataset}-{config.model}-{config.seed}")
-        if args.resume:
-            config = Config(**(_workdir_config(workdir) | given))
-        _check_workdir(workdir, config, args.resume)
-        addresses = ("coordinator", "num_processes", "process_id", "timeout_s")
-        addresses = {name: value for name, value in vars(args).items() if name in addresses}
-        if addresses and not args.distributed:
-            raise RunError(f"--{next(iter(addresses)).replace('_', '-')} needs --distributed")
-        if args.distributed:
-            # Gloo, which sums over CPUs, reports its connections to the file descriptor of stdout.
-            sys.stdout = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, closefd=False)
-            os.dup2(2, 1)
-            parallel.initialize(**addresses)
-    except (RunError, ValueError) as error:
-        parser.error(str(error))
-    except parallel.DistributedError as error:
-        print(f"{parser.prog}: error: {error}", file=sys.stderr, flush=True)
-        os._exit(1)  # JAX still waits in a thread, and has much to say about it at a normal exit
-    try:
-        with _ctrl_c_ends(f"{parser.prog} --workdir {workdir} --resume", workdir):
-            _, history = train(
-                config,
-                workdir,
-                resume=args.resume,
-                use_wandb=args.wandb,
-                data_dir=args.data_dir,
-                say=lambda line: (tqdm.write(line, sys.stdout), sys.stdout.flush()),
-                mesh=parallel.mesh() if args.distributed else None,
-            )
-    except (RunError, digits.DataError, parallel.DistributedError) as error:
-        print(f"{parser.prog}: error: {error}", file=sys.stderr, flush=True)
-        if jax.process_count() > 1:
-            os._exit(1)  # at a normal exit JAX would wait for processes that wait for this one
-        return 1
-    if jax.process_index() > 0:
-        return 0
-    final = history[-1]
-    print(
-        f"{final['epoch']} epochs, loss {final['loss']:.4f}, test accuracy "
-        f"{final['test_accuracy']:.4f}. See it: tensorboard --logdir {workdir}"
-    )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
