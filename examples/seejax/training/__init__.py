@@ -24,18 +24,21 @@ nothing else to save: a run that was killed and resumed ends in the same bits as
 """
 
 from seejax.training.command import main
+from seejax.training.optimizer import OPTIMIZERS, SCHEDULES, optimizer, schedule
 from seejax.training.run import Config, Epoch, RunError, train
 from seejax.training.steps import (
     Sums,
     TrainState,
     create_state,
     evaluate,
-    losses_and_logits,
+    scan_epoch,
     train_epoch,
     train_step,
 )
 
 __all__ = [
+    "OPTIMIZERS",
+    "SCHEDULES",
     "Config",
     "Epoch",
     "RunError",
@@ -43,8 +46,10 @@ __all__ = [
     "TrainState",
     "create_state",
     "evaluate",
-    "losses_and_logits",
     "main",
+    "optimizer",
+    "scan_epoch",
+    "schedule",
     "train",
     "train_epoch",
     "train_step",
