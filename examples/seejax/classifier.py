@@ -182,8 +182,9 @@ class NNXBatchNormCNN(nnx.Module):
 
     def __call__(self, images: jax.Array) -> jax.Array:
         x = unit_interval(images)
-        x = nnx.max_pool(nnx.relu(self.BatchNorm1(self.Conv1(x))), (2, 2), strides=(2, 2))
-        x = nnx.max_pool(nnx.relu(self.BatchNorm2(self.Conv2(x))), (2, 2), strides=(2, 2))
+        for conv, norm in ((self.Conv1, self.BatchNorm1), (self.Conv2, self.BatchNorm2)):
+            y = norm(conv(x)).astype(x.dtype)  # float32 statistics make it float32, unlike Linen's
+            x = nnx.max_pool(nnx.relu(y), (2, 2), strides=(2, 2))
         x = nnx.relu(self.Dense1(x.reshape(x.shape[0], -1)))
         return self.Output(self.Dropout(x))
 
@@ -270,7 +271,8 @@ def computed_in(network: Classifier, dtype: DTypeLike) -> Classifier:
     """The same network, computed in this dtype; its variables and its logits are float32.
 
     A layer of Flax computes in the dtype of its inputs and parameters. The cast is differentiable,
-    so gradients and optimizer see float32 alone; BatchNorm keeps its statistics in float32.
+    so gradients and optimizer see float32 alone. BatchNorm keeps its statistics in float32; that of
+    NNX then returns float32, and a network has to cast it.
 
     >>> network = computed_in(classifier("linen"), jnp.bfloat16)
     >>> images = jnp.zeros((1, 8, 8, 1), jnp.uint8)
