@@ -394,6 +394,10 @@ def test_a_shape_that_cannot_be_is_refused(shape):
         classifier(image_shape=shape)
 
 
+def test_the_same_description_is_the_same_object():
+    assert classifier("cnn", [8, 8, 1], dtype="bfloat16") is classifier("cnn", dtype=jnp.bfloat16)
+
+
 def test_numbers_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="classes"):
         classifier(classes=0)
@@ -410,5 +414,5 @@ def test_the_nnx_network_is_only_shaped_until_it_is_initialised(monkeypatch):
         built.append(isinstance(self.Dense1.kernel[...], jax.core.Tracer))
 
     monkeypatch.setattr(NNXMLP, "__init__", spy)
-    classifier("nnx")
+    classifier("nnx", classes=7)  # one that no other test has asked for
     assert built == [True]

@@ -13,6 +13,7 @@ Where the layers have the same names, the variables of one fit the others:
 ...     assert jnp.array_equal(other.apply(variables, images), logits)
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -339,9 +340,9 @@ def classifier(
       classes: number of logits.
       dtype: what the layers compute in, such as `jnp.bfloat16`; see `computed_in`.
     Returns:
-      Classifier; images are uint8 (0..255) or float (already 0..1), of shape
-      (batch, *image_shape). Kernels start lecun-normal, biases zero. Nothing but the shape of the
-      images given to init matters. Linen and NNX draw different numbers from the same key.
+      Classifier, the same object each time. Images are uint8 (0..255) or float (already 0..1), of
+      shape (batch, *image_shape). Kernels start lecun-normal, biases zero. Nothing but the shape
+      of the images given to init matters. Linen and NNX draw different numbers from the same key.
     Raises:
       ValueError: a model, image shape or number of classes that cannot be; when called, images of
         another shape. TypeError: when called, images of another dtype.
@@ -365,6 +366,13 @@ def classifier(
     is_mlp = model in ("linen", "setup", "nnx")
     if not is_mlp and min(shape[:2]) < 4:
         raise ValueError(f"{model} halves the image twice, {shape[0]}x{shape[1]} is too small")
+    return _classifier(model, shape, classes, jnp.dtype(dtype))
+
+
+@functools.cache  # functions made anew would make jit trace everything again
+def _classifier(
+    model: str, shape: tuple[int, int, int], classes: int, dtype: jnp.dtype
+) -> Classifier:
     networks = {
         "linen": lambda: from_linen(CompactMLP(classes=classes)),
         "setup": lambda: from_linen(SetupMLP(classes=classes)),
