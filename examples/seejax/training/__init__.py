@@ -24,7 +24,9 @@ nothing else to save: a run that was killed and resumed ends in the same bits as
 """
 
 from seejax.training.command import main
-from seejax.training.run import Config, Epoch, RunError, train
+from seejax.training.config import Config, RunError
+from seejax.training.records import Epoch
+from seejax.training.run import Diverged, Stopped, train
 from seejax.training.steps import (
     Sums,
     TrainState,
@@ -37,8 +39,10 @@ from seejax.training.steps import (
 
 __all__ = [
     "Config",
+    "Diverged",
     "Epoch",
     "RunError",
+    "Stopped",
     "Sums",
     "TrainState",
     "create_state",
