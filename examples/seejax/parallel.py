@@ -59,36 +59,15 @@ def replicate(tree: Any, mesh: Mesh) -> Any:
     >>> {shard.data.shape for shard in kernel.addressable_shards}
     {(3, 2)}
     """
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    arrays = [(jax.tree_util.keystr(path), as_numpy(leaf)) for path, leaf in leaves]
-    assert_same([(path, x.dtype, x.shape, hashlib.sha256(x).digest()) for path, x in arrays])
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        digest = hashlib.sha256(np.ascontiguousarray(leaf)).digest()
+        assert_same((jax.tree_util.keystr(path), leaf.dtype, leaf.shape, digest))
     sharding = NamedSharding(mesh, PartitionSpec())
 
-    def put(leaf: Any) -> jax.Array:
-        array = as_numpy(leaf)
-        copied = jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
-        impl = jax.random.key_impl(leaf) if is_key(leaf) else None
-        return copied if impl is None else jax.random.wrap_key_data(copied, impl=impl)
+    def put(leaf: jax.Array | np.ndarray) -> jax.Array:
+        return jax.make_array_from_callback(leaf.shape, sharding, np.asarray(leaf).__getitem__)
 
     return jax.tree.map(put, tree)
-
-
-def is_key(leaf: Any) -> bool:
-    """Whether it holds PRNG keys, which are no numbers for NumPy.
-
-    >>> is_key(jax.random.key(0)), is_key(jnp.zeros(2))
-    (True, False)
-    """
-    return isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def as_numpy(leaf: Any) -> np.ndarray:
-    """An array's numbers on the host, in one piece; of PRNG keys their data.
-
-    >>> as_numpy(jax.random.key(7)).tolist()
-    [0, 7]
-    """
-    return np.ascontiguousarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
 
 
 def assert_same(value: Any) -> None:

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint import checkpoint_managers
@@ -35,7 +36,7 @@ def _digest(run: Run, arrays: Any = ()) -> str:
     sha = hashlib.sha256(json.dumps(run, sort_keys=True).encode())
     for path, leaf in jax.tree_util.tree_leaves_with_path(arrays):
         sha.update(jax.tree_util.keystr(path).encode())
-        sha.update(parallel.as_numpy(leaf))
+        sha.update(np.ascontiguousarray(leaf))
     return sha.hexdigest()
 
 
@@ -82,6 +83,8 @@ class Checkpoints:
         self._writing = step
         try:
             self._manager.save(step, args=items, metrics=None if best is None else {BEST: best})
+        except jax.errors.JaxRuntimeError:  # of another process, not of the disk
+            raise
         except Exception as error:
             raise self._not_written(error) from error
 
@@ -97,6 +100,8 @@ class Checkpoints:
         """
         try:
             self._manager.wait_until_finished()
+        except jax.errors.JaxRuntimeError:  # of another process, not of the disk
+            raise
         except Exception as error:
             raise self._not_written(error) from error
         self.last, self._writing = self._writing or self.last, None

@@ -91,7 +91,7 @@ def _go_on(options: Options) -> str:
 
 
 class _Signals:
-    """Ctrl-C and SIGTERM ask the run to stop where it can be saved; another Ctrl-C ends it at once."""
+    """Ctrl-C and SIGTERM ask the run to stop where it can be saved; Ctrl-C again ends it."""
 
     def __init__(self) -> None:
         self.received: int | None = None

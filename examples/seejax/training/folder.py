@@ -55,19 +55,29 @@ def steps(workdir: epath.Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
+def saved_run(workdir: epath.Path, step: int) -> dict[str, Any]:
+    """What a checkpoint says of its run besides the training state: `config`, `history`, `totals`.
+
+    Raises:
+      OSError, ValueError, KeyError: it is damaged.
+    """
+    file = workdir / CHECKPOINTS / str(step) / "run" / "metadata"  # where Orbax writes JSON
+    return json.loads(file.read_text("utf8"))["run"]
+
+
 def saved_config(workdir: epath.Path) -> dict[str, Any]:
     """The hyperparameters of the run in a folder: of config.json, or else of its last checkpoint.
 
     Raises:
       RunError: neither is there.
     """
-    folders = [workdir / CHECKPOINTS / str(step) / "run" for step in reversed(steps(workdir))]
-    files = [workdir / "config.json", *(folder / "metadata" for folder in folders)]
+    file = workdir / "config.json"
+    sources = [lambda: json.loads(file.read_text("utf8"))]
+    sources += [lambda s=step: saved_run(workdir, s)["config"] for step in reversed(steps(workdir))]
     wrong = ""
-    for file in files:
+    for source in sources:
         try:
-            saved = json.loads(file.read_text("utf8"))
-            saved = saved if file == files[0] else saved["run"]["config"]
+            saved = source()
             return {field.name: saved[field.name] for field in dataclasses.fields(Config)}
         except FileNotFoundError:
             continue

@@ -19,7 +19,7 @@ NOISE = re.compile(rb"^\[Gloo\] Rank")  # reports of its connections
 
 DEAD = "process {} has died or cannot be reached, and without it no other can go on"
 CAUSES = {
-    rb"(\d+) unexpectedly tried to connect": "two processes have --process-id {}: give each its own",
+    rb"(\d+) unexpectedly tried": "two processes have --process-id {}: give each another",
     rb"stopped sending heartbeats\):\n([\d, ]+)": DEAD,
     rb"Failed to send RPC to coordination service": DEAD.format(0),
     rb"RegisterTask|timed out": "not all processes came in time: start each with the same address "

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax.training.train_state import TrainState
 from tqdm import tqdm
 
 from seejax import digits, parallel
@@ -18,7 +17,7 @@ from seejax.training import folder, records
 from seejax.training.checkpoints import Checkpoints
 from seejax.training.config import Config, RunError
 from seejax.training.records import Epoch
-from seejax.training.steps import Sums, create_state, evaluate, train_epoch
+from seejax.training.steps import Sums, TrainState, create_state, evaluate, train_epoch
 
 PIECE = 50
 """Steps in one program: between two of them a run can be asked to stop, and can be saved."""
@@ -81,17 +80,23 @@ def train(
             f"so a multiple of {mesh.size} is needed"
         )
 
-    splits = [digits.load(config.dataset, split, data_dir) for split in digits.SPLITS]
-    train_split, test_split = (jax.tree.map(jnp.asarray, split) for split in splits)
-    n = len(train_split.labels)
+    splits = {
+        name: jax.tree.map(jnp.asarray, digits.load(config.dataset, name, data_dir))
+        for name in digits.SPLITS
+    }
+    n = len(splits["train"].labels)
     if config.batch_size > n:
         raise RunError(f"batch_size {config.batch_size}: {config.dataset} has {n} examples")
+    epoch_steps = n // config.batch_size
+    total = config.epochs * epoch_steps
     init_key, order_key = jax.random.split(jax.random.key(config.seed))
-    network = classifier(config.model, train_split.images.shape[1:])
-    state = create_state(init_key, network, train_split.images[:1], config.learning_rate)
+    images = splits["train"].images
+    dtype = jnp.bfloat16 if config.bf16 else jnp.float32
+    network = classifier(config.model, images.shape[1:], dtype=dtype)
+    state = create_state(init_key, network, images[:1], config.make_optimizer(total))
     if mesh is not None:  # all processes meet here, and none has written anything before
         parallel.assert_same((config, resume, save_every, best))
-        state, train_split, test_split = parallel.replicate((state, train_split, test_split), mesh)
+        state, splits = parallel.replicate((state, splits), mesh)
 
     first = jax.process_index() == 0
     speak = say if first else lambda line: None
@@ -112,8 +117,7 @@ def train(
             history, totals = saved["history"], np.array(saved["totals"])
             for line in damaged:
                 speak(f"{line}; it was moved to {workdir / 'damaged'}")
-        epoch_steps = n // config.batch_size
-        if step > config.epochs * epoch_steps:
+        if step > total:
             raise RunError(f"{workdir} has {len(history)} epochs already, {config.epochs} asked")
         if first:
             folder.write_config(workdir, config)
@@ -176,7 +180,7 @@ def train(
                 traced = profile and pieces == 1  # the first one compiles
                 where = os.fspath(workdir / "profile")
                 with jax.profiler.trace(where) if traced else contextlib.nullcontext():
-                    state, sums = train_epoch(state, *train_split, batches)
+                    state, sums = train_epoch(state, *splits["train"], batches)
                     sums = Sums(*map(np.asarray, sums))
                 for i in np.flatnonzero(~np.isfinite(sums.loss))[:1]:
                     raise Diverged(
@@ -190,8 +194,9 @@ def train(
                 if save_every and due() and step % epoch_steps:
                     save()
             epoch = {"epoch": number, **Sums(*totals).means()}
-            test = evaluate(state, *test_split).means()
-            epoch |= {f"test_{name}": value for name, value in test.items()}
+            for split in ("validation", "test"):
+                means = evaluate(state, *splits[split]).means()
+                epoch |= {f"{split}_{name}": value for name, value in means.items()}
             for name, value in epoch.items():
                 if not math.isfinite(value):
                     raise Diverged(f"the {name} of epoch {number} is {value}")
@@ -200,15 +205,21 @@ def train(
             totals = np.zeros(3)
             line = (
                 f"epoch {number:{len(str(config.epochs))}}/{config.epochs}   "
-                "loss {loss:.4f}  accuracy {accuracy:.4f}   "
-                "test: loss {test_loss:.4f}  accuracy {test_accuracy:.4f}".format_map(epoch)
-            )
+                "loss {loss:.4f}  accuracy {accuracy:.4f}   validation: "
+                "loss {validation_loss:.4f}  accuracy {validation_accuracy:.4f}"
+            ).format_map(epoch)
             last = number == config.epochs or _patience_is_over(history, config.early_stopping)
             if due() or last:
-                save(epoch["test_loss"])
+                save(epoch["validation_loss"])
                 line += "   saved"
             untold.append((epoch, line))
         told_when_safe()
+        guess = math.log(len(np.unique(splits["train"].labels)))
+        if history[-1]["loss"] > guess:
+            speak(
+                f"warning: a loss of {history[-1]['loss']:.4g} is worse than that of guessing, "
+                f"{guess:.4g}: lower the learning rate"
+            )
     return state, history
 
 
@@ -217,7 +228,7 @@ class Diverged(RunError):
 
 
 def _patience_is_over(history: list[Epoch], patience: int) -> bool:
-    losses = [epoch["test_loss"] for epoch in history]
+    losses = [epoch["validation_loss"] for epoch in history]
     return 0 < patience <= len(losses) - 1 - int(np.argmin(losses)) if losses else False
 
 
