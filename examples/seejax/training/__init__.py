@@ -8,24 +8,37 @@ cloud TPU) add `--distributed`; elsewhere tell each process who it is:
 
     python -m seejax.training --distributed --coordinator host:1234 --num-processes 2 --process-id 0
 
-    steps      pure functions, of use without the rest: a training state goes in, the next comes out
-    run        one epoch after another, in a folder
-    command    the command line
+    steps          pure functions, of use without the rest: a state goes in, the next comes out
+    optimizer      what updates it, from its description
+    config         the hyperparameters
+    run            one piece of an epoch after another, in a folder
+    folder         of a run: locked while it runs
+    checkpoints    written meanwhile, and read back only if each bit is as it was
+    records        TensorBoard and W&B
+    command        the command line
+    last_words     one sentence where JAX ends a process that waits for a dead one
 
-After each epoch a run writes into `workdir`:
+A run writes into `workdir`:
 
     config.json      the hyperparameters
-    checkpoints/     Orbax: the whole training state and the history so far, for the last 3 epochs
-    tensorboard/     event files of two runs, train and test, each with `loss` and `accuracy`
+    checkpoints/     Orbax: the whole training state and the history so far; the last 3, each in a
+                     folder named by the steps that were taken
+    tensorboard/     event files of three runs, train, validation and test: `loss` and `accuracy`
     wandb/           with --wandb; WANDB_MODE=offline needs no account and no network
+    profile/         with --profile: open it with XProf or Perfetto
+    damaged/         checkpoints that were not what had been saved, moved aside by --resume
+    lock             one run at a time; it says nothing when no process holds it
 
-An epoch's order of examples depends on the seed and the number of the epoch alone, so there is
-nothing else to save: a run that was killed and resumed ends in the same bits as one that was not.
+Ctrl-C and SIGTERM save and say how to go on. An epoch's order of examples depends on the seed and
+the number of the epoch alone, and an epoch is done in pieces of the same steps each time: a run
+that was stopped or killed, and resumed, ends in the same bits as one that was not.
 """
 
 from seejax.training.command import main
+from seejax.training.config import Config, RunError
 from seejax.training.optimizer import OPTIMIZERS, SCHEDULES, optimizer, schedule
-from seejax.training.run import Config, Epoch, RunError, train
+from seejax.training.records import Epoch
+from seejax.training.run import Diverged, Stopped, train
 from seejax.training.steps import (
     Sums,
     TrainState,
@@ -40,8 +53,10 @@ __all__ = [
     "OPTIMIZERS",
     "SCHEDULES",
     "Config",
+    "Diverged",
     "Epoch",
     "RunError",
+    "Stopped",
     "Sums",
     "TrainState",
     "create_state",

@@ -1,150 +1,213 @@
 """The command line: python -m seejax.training."""
 
-import argparse
 import contextlib
 import dataclasses
-import functools
 import logging
 import os
+import shlex
 import signal
 import sys
+import threading
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Annotated
 
 import jax
+import tyro
 from tqdm import tqdm
+from tyro.conf import OmitArgPrefixes, arg
 
 from seejax import digits, parallel
-from seejax.classifier import MODELS
-from seejax.training.run import Config, RunError, _check_workdir, _workdir_config, train
+from seejax.training import folder, last_words
+from seejax.training.config import Config, RunError
+from seejax.training.run import Diverged, Stopped, train
+
+PROGRAM = "python -m seejax.training"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m seejax.training",
-        description="Train a classifier of handwritten digits. It can be killed and resumed.",
-        epilog="With --resume, what is not given is taken from the run in --workdir.",
-    )
-    # Nothing is filled in for what was not given: --resume must know the difference.
-    add = functools.partial(parser.add_argument, default=argparse.SUPPRESS)
-    default = Config()
-    add("--dataset", choices=digits.DATASETS, help=f"default: {default.dataset}")
-    add("--model", choices=MODELS, help=f"default: {default.model}")
-    add("--epochs", type=int, metavar="N", help=f"default: {default.epochs}")
-    add("--batch-size", type=int, metavar="N", help=f"default: {default.batch_size}")
-    add(
-        "--learning-rate", type=float, metavar="X", help=f"Adam's; default: {default.learning_rate}"
-    )
-    add("--seed", type=int, metavar="N", help=f"of parameters and order; default: {default.seed}")
-    parser.add_argument(
-        "--workdir",
-        type=Path,
-        metavar="DIR",
-        help="the folder of this run; default: runs/DATASET-MODEL-SEED",
-    )
-    parser.add_argument(
-        "--data-dir",
-        type=Path,
-        metavar="DIR",
-        help="where TFDS keeps data; default: TFDS_DATA_DIR or ~/tensorflow_datasets",
-    )
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --workdir")
-    parser.add_argument(
-        "--wandb",
-        action="store_true",
-        help="log to Weights & Biases, too; WANDB_MODE=offline works",
-    )
-    several = parser.add_argument_group("several processes, each with the same arguments")
-    several.add_argument(
-        "--distributed",
-        action="store_true",
-        help="be one of them; in SLURM, Kubernetes or on a cloud TPU the rest is detected",
-    )
-    add = functools.partial(several.add_argument, default=argparse.SUPPRESS)
-    add("--coordinator", metavar="HOST:PORT", help="process 0, and a port that is free there")
-    add("--num-processes", type=int, metavar="N", help="how many, this one included")
-    add("--process-id", type=int, metavar="I", help="which one this is: 0 to N - 1, not the same")
-    add("--timeout-s", type=int, metavar="S", help="how long to wait for the others; default: 60")
-    return parser
+@dataclasses.dataclass(frozen=True)
+class Here:
+    """How it is run here. --resume takes none of it from the run: give it again, as the line to go
+    on with does that a stopped run prints."""
+
+    workdir: Annotated[str, arg(metavar="DIR")] = ""
+    """The folder of this run, or gs://..., s3://...; else runs/ and what is not the default."""
+    resume: bool = False
+    """Go on with the run in --workdir; hyperparameters that are not given are that run's."""
+    data_dir: Annotated[str, arg(metavar="DIR")] = ""
+    """Where TFDS keeps data; else TFDS_DATA_DIR or ~/tensorflow_datasets."""
+    save_every: Annotated[int, arg(metavar="STEPS")] = 0
+    """At least so many steps between two checkpoints; 0: one after each epoch."""
+    best: bool = False
+    """Keep the checkpoint of the lowest loss of validation, too."""
+    wandb: bool = False
+    """Log to Weights & Biases, too; WANDB_MODE=offline works."""
+    profile: bool = False
+    """Trace some steps into DIR/profile."""
 
 
-@contextlib.contextmanager
-def _ctrl_c_ends(go_on: str, workdir: Path) -> Iterator[None]:
-    """Ctrl-C ends the process at once, which a run endures at any moment, and says how to go on.
+@dataclasses.dataclass(frozen=True)
+class Several:
+    """Several processes, each with the same arguments."""
 
-    Not by KeyboardInterrupt: a library in which it comes up may make another error of it.
+    distributed: bool = False
+    """Be one of them; in SLURM, Kubernetes or on a cloud TPU the rest is detected."""
+    coordinator: Annotated[str, arg(metavar="HOST:PORT")] = ""
+    """Process 0, and a port that is free there."""
+    num_processes: Annotated[int | None, arg(metavar="N")] = None
+    """How many, this one included."""
+    process_id: Annotated[int | None, arg(metavar="I")] = None
+    """Which one this is: 0 to N - 1, not the same."""
+    timeout_s: Annotated[int, arg(metavar="S")] = 60
+    """How long to wait for the others."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Train a classifier of handwritten digits. It can be killed and resumed.
+
+    Exit status: 0 done, 1 it went wrong, 2 it was refused and nothing was changed,
+    130 stopped by Ctrl-C, 143 by SIGTERM; both have saved what there was.
     """
 
-    def stop(*_: object) -> None:
-        saved = (workdir / "config.json").exists()
-        hint = f"go on with: {go_on}" if saved else "nothing was saved"
-        os.write(2, f"\nstopped; {hint}\n".encode())
-        os._exit(130)
+    config: OmitArgPrefixes[Config] = dataclasses.field(default_factory=Config)
+    here: OmitArgPrefixes[Here] = dataclasses.field(default_factory=Here)
+    several: OmitArgPrefixes[Several] = dataclasses.field(default_factory=Several)
 
-    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not under nohup
-    if ours:
-        signal.signal(signal.SIGINT, stop)
-    try:
-        yield
-    finally:
-        if ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def _parse(argv: list[str] | None, config: Config | None = None) -> Options:
+    default = Options() if config is None else Options(config)
+    return tyro.cli(Options, prog=PROGRAM, args=argv, default=default)
+
+
+def _go_on(options: Options) -> str:
+    """The line that resumes this run; the hyperparameters are in its folder."""
+    here = dataclasses.replace(options.here, resume=True)
+    words = []
+    for part, usual in ((here, Here()), (options.several, Several())):
+        for name, value in vars(part).items():
+            if value != getattr(usual, name):
+                words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    return f"{PROGRAM} {shlex.join(words)}"
+
+
+class _Signals:
+    """Ctrl-C and SIGTERM ask the run to stop where it can be saved; Ctrl-C again ends it."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+
+    def asked(self) -> bool:
+        return self.received is not None
+
+    def _ask(self, number: int, _: object) -> None:
+        self.received = number
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.write(2, b"\nstopping; Ctrl-C again to end at once\n")
+
+    @contextlib.contextmanager
+    def caught(self) -> Iterator[None]:
+        """From here on they ask. Before, there is nothing to save, and they end the process."""
+        main_thread = threading.current_thread() is threading.main_thread()  # a rule of Python's
+        taken = (signal.SIGINT, signal.SIGTERM) if main_thread else ()
+        before = {number: signal.getsignal(number) for number in taken}
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:  # as under nohup
+                signal.signal(number, self._ask)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _refuse(message: object) -> None:
+    print(f"{PROGRAM}: error: {message}", file=sys.stderr, flush=True)
 
 
 def main(argv: list[str] | None = None) -> int:
     """The command; returns its exit status.
 
     >>> main(["--epochs", "0"])
-    Traceback (most recent call last):
-    SystemExit: 2
+    2
     """
-    parser = _parser()
-    args = parser.parse_args(argv)
-    names = [field.name for field in dataclasses.fields(Config)]
-    given = {name: value for name, value in vars(args).items() if name in names}
-    workdir = args.workdir
     logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax and TFDS report each file they touch
     try:
-        config = Config(**given)
-        workdir = workdir or Path("runs", f"{config.dataset}-{config.model}-{config.seed}")
-        if args.resume:
-            config = Config(**(_workdir_config(workdir) | given))
-        _check_workdir(workdir, config, args.resume)
-        addresses = ("coordinator", "num_processes", "process_id", "timeout_s")
-        addresses = {name: value for name, value in vars(args).items() if name in addresses}
-        if addresses and not args.distributed:
-            raise RunError(f"--{next(iter(addresses)).replace('_', '-')} needs --distributed")
-        if args.distributed:
-            # Gloo, which sums over CPUs, reports its connections to the file descriptor of stdout.
-            sys.stdout = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, closefd=False)
-            os.dup2(2, 1)
-            parallel.initialize(**addresses)
+        options = _parse(argv)
+        workdir = folder.path(options.here.workdir or folder.default(options.config))
+        if options.here.resume:
+            options = _parse(argv, Config(**folder.saved_config(workdir)))
+        here, several = options.here, options.several
+        options = dataclasses.replace(options, here=dataclasses.replace(here, workdir=f"{workdir}"))
+        folder.check(workdir, options.config, here.resume)
+        go_on = _go_on(options)
+        if several.distributed:
+            _join(several, go_on)
+        elif several != Several():
+            raise RunError("an address or a number of processes needs --distributed")
     except (RunError, ValueError) as error:
-        parser.error(str(error))
+        _refuse(error)
+        return 2
     except parallel.DistributedError as error:
-        print(f"{parser.prog}: error: {error}", file=sys.stderr, flush=True)
-        os._exit(1)  # JAX still waits in a thread, and has much to say about it at a normal exit
+        return _failed(str(error))
+    signals = _Signals()
     try:
-        with _ctrl_c_ends(f"{parser.prog} --workdir {workdir} --resume", workdir):
+        with signals.caught():
             _, history = train(
-                config,
+                options.config,
                 workdir,
-                resume=args.resume,
-                use_wandb=args.wandb,
-                data_dir=args.data_dir,
+                resume=here.resume,
+                save_every=here.save_every,
+                best=here.best,
+                profile=here.profile,
+                use_wandb=here.wandb,
+                data_dir=here.data_dir or None,
                 say=lambda line: (tqdm.write(line, sys.stdout), sys.stdout.flush()),
-                mesh=parallel.mesh() if args.distributed else None,
+                asked_to_stop=signals.asked,
+                mesh=parallel.mesh() if several.distributed else None,
             )
+    except Stopped as stopped:
+        if jax.process_index() == 0:
+            print(f"{stopped}; go on with: {go_on}", file=sys.stderr, flush=True)
+        return 128 + (signals.received or signal.SIGTERM)
     except (RunError, digits.DataError, parallel.DistributedError) as error:
-        print(f"{parser.prog}: error: {error}", file=sys.stderr, flush=True)
-        if jax.process_count() > 1:
-            os._exit(1)  # at a normal exit JAX would wait for processes that wait for this one
-        return 1
+        rate = f" --learning-rate {options.config.learning_rate / 10:g}"
+        hint = f"; go on with a lower rate: {go_on}{rate}" if isinstance(error, Diverged) else ""
+        return _failed(f"{error}{hint}")
+    except jax.errors.JaxRuntimeError as error:
+        if jax.process_count() == 1:
+            raise
+        first_line = str(error).splitlines()[0]
+        return _failed(
+            f"process {jax.process_index()} cannot go on ({first_line}): if another has died, "
+            f"its own messages say why; go on with: {go_on}"
+        )
     if jax.process_index() > 0:
         return 0
     final = history[-1]
     print(
         f"{final['epoch']} epochs, loss {final['loss']:.4f}, test accuracy "
-        f"{final['test_accuracy']:.4f}. See it: tensorboard --logdir {workdir}"
+        f"{final['test_accuracy']:.4f}. See it: tensorboard --logdir {shlex.quote(str(workdir))}"
     )
     return 0
+
+
+def _join(several: Several, go_on: str) -> None:
+    """Become one of several processes, with one sentence where JAX would end this one."""
+    # Gloo, which sums over CPUs, reports its connections to the file descriptor of stdout.
+    sys.stdout = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, closefd=False)
+    last_words.catch(f"{PROGRAM}: error: ", f"; go on with: {go_on}")
+    os.dup2(2, 1)
+    parallel.initialize(
+        several.coordinator or None,
+        several.num_processes,
+        several.process_id,
+        timeout_s=several.timeout_s,
+    )
+
+
+def _failed(message: str) -> int:
+    _refuse(message)
+    if jax.distributed.is_initialized():
+        os._exit(1)  # at a normal exit JAX would wait for processes that wait for this one
+    return 1

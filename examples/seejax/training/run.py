@@ -1,166 +1,30 @@
-"""A run: hyperparameters, a folder, and one epoch after another."""
+"""A run: one piece of an epoch after another, in a folder, from wherever it had got to."""
 
 import contextlib
-import dataclasses
-import hashlib
-import importlib.util
-import json
 import math
 import os
-import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
-from flax.training.train_state import TrainState
-from jax.experimental import multihost_utils
-from tensorboardX import summary
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event
 from tqdm import tqdm
 
 from seejax import digits, parallel
-from seejax.classifier import MODELS, classifier
-from seejax.training.steps import create_state, evaluate, train_epoch
+from seejax.classifier import classifier
+from seejax.training import folder, records
+from seejax.training.checkpoints import Checkpoints
+from seejax.training.config import Config, RunError
+from seejax.training.records import Epoch
+from seejax.training.steps import Sums, TrainState, create_state, evaluate, train_epoch
 
-KEPT_CHECKPOINTS = 3
-
-
-class RunError(RuntimeError):
-    """The run cannot start or go on; the message says why, and what to do."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    """The hyperparameters: what has to be equal for two runs to end in the same bits."""
-
-    dataset: str = "digits"
-    model: str = "linen"
-    epochs: int = 20
-    batch_size: int = 32
-    learning_rate: float = 1e-3
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, known in (("dataset", digits.DATASETS), ("model", MODELS)):
-            if getattr(self, name) not in known:
-                raise RunError(f"{name} {getattr(self, name)!r}: choose from {', '.join(known)}")
-        for name in ("epochs", "batch_size"):
-            if getattr(self, name) < 1:
-                raise RunError(f"{name} {getattr(self, name)}: at least 1 is needed")
-        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
-            raise RunError(f"learning_rate {self.learning_rate}: a positive number is needed")
-        if not 0 <= self.seed < 2**32:
-            raise RunError(f"seed {self.seed}: 0 to 2**32 - 1 is needed")
+PIECE = 50
+"""Steps in one program: between two of them a run can be asked to stop, and can be saved."""
 
 
-Epoch = dict[str, float]
-"""One entry of the history: epoch, loss, accuracy, test_loss, test_accuracy, time (Unix, s)."""
-
-
-def _workdir_config(workdir: Path) -> dict[str, Any]:
-    file = workdir / "config.json"
-    try:
-        saved = json.loads(file.read_text("utf8"))
-        return {field.name: saved[field.name] for field in dataclasses.fields(Config)}
-    except FileNotFoundError:
-        raise RunError(f"nothing to resume in {workdir}: leave --resume out to start") from None
-    except (OSError, ValueError, KeyError) as error:
-        raise RunError(f"{file} cannot be read ({type(error).__name__}: {error})") from error
-
-
-def _check_workdir(workdir: Path, config: Config, resume: bool) -> None:
-    """Raise unless this run may write into this folder; change nothing."""
-    if resume:
-        saved = _workdir_config(workdir)
-        differing = [
-            f"{name} is {value} there, {getattr(config, name)} here"
-            for name, value in saved.items()
-            if name != "epochs" and value != getattr(config, name)
-        ]
-        if differing:
-            raise RunError(f"{workdir} holds another run: {'; '.join(differing)}")
-    elif (workdir / "config.json").exists():
-        if any(folder.name.isdigit() for folder in (workdir / "checkpoints").glob("*")):
-            raise RunError(f"{workdir} holds a run: --resume it, or choose another --workdir")
-    elif workdir.is_dir() and any(workdir.iterdir()):
-        raise RunError(f"{workdir} is not empty: choose another --workdir")
-    existing = next(path for path in (workdir, *workdir.absolute().parents) if path.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        raise RunError(f"{workdir} cannot be written: choose another --workdir")
-
-
-def _write_config(workdir: Path, config: Config) -> None:
-    workdir.mkdir(parents=True, exist_ok=True)
-    new = workdir / f"config.{secrets.token_hex(4)}.new"
-    new.write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n", "utf8")
-    new.replace(workdir / "config.json")
-
-
-@contextlib.contextmanager
-def _tensorboard(workdir: Path, config: Config) -> Iterator[Callable[[Epoch], None]]:
-    """Event files, begun anew each time: what they say comes from the history, which is saved.
-
-    Appending after a crash would leave gaps or say an epoch twice. And not a SummaryWriter: it
-    hands events to a thread, and its flush does not wait for that thread.
-    """
-    shutil.rmtree(workdir / "tensorboard", ignore_errors=True)
-    with contextlib.ExitStack() as stack:
-
-        def writer(split: str) -> EventsWriter:
-            folder = workdir / "tensorboard" / split
-            folder.mkdir(parents=True)
-            return stack.enter_context(contextlib.closing(EventsWriter(str(folder / "events"))))
-
-        train, test = writer("train"), writer("test")
-        rows = [f"| {name} | {value} |" for name, value in vars(config).items()]
-        table = summary.text("hyperparameters", "\n".join(["| | |", "|-|-|", *rows]))
-        train.write_event(Event(wall_time=time.time(), summary=table))
-
-        def record(epoch: Epoch) -> None:
-            for file, prefix in ((train, ""), (test, "test_")):
-                for name in ("loss", "accuracy"):
-                    scalar = summary.scalar(name, epoch[prefix + name])
-                    when = {"step": int(epoch["epoch"]), "wall_time": epoch["time"]}
-                    file.write_event(Event(summary=scalar, **when))
-                file.flush()
-
-        yield record
-
-
-@contextlib.contextmanager
-def _wandb(workdir: Path, config: Config) -> Iterator[Callable[[Epoch], None]]:
-    """A W&B run. A resumed one has the same id, and is told the history from its beginning."""
-    import wandb  # optional, and slow
-
-    id_file = workdir / "wandb" / "id"
-    if not id_file.exists():
-        id_file.parent.mkdir(exist_ok=True)
-        id_file.write_text(secrets.token_hex(4), "utf8")
-    try:
-        run = wandb.init(
-            project="seejax",
-            id=id_file.read_text("utf8"),
-            name=workdir.name,
-            dir=workdir,
-            config=vars(config),
-            resume="allow",
-            settings=wandb.Settings(silent=True, console="off"),
-        )
-    except Exception as error:  # not logged in, no network: its own errors have no common class
-        raise RunError(
-            f"W&B cannot start ({error}): run `wandb login` first, or set WANDB_MODE=offline"
-        ) from error
-    try:
-        yield lambda epoch: run.log(epoch, step=int(epoch["epoch"]))
-    finally:
-        run.finish()
+class Stopped(Exception):
+    """The run was asked to stop. All that it had done is saved; the message says how far it is."""
 
 
 def train(
@@ -168,92 +32,132 @@ def train(
     workdir: str | os.PathLike,
     *,
     resume: bool = False,
+    save_every: int = 0,
+    best: bool = False,
+    profile: bool = False,
     use_wandb: bool = False,
     data_dir: str | os.PathLike | None = None,
     say: Callable[[str], object] = print,
+    asked_to_stop: Callable[[], bool] = lambda: False,
     mesh: jax.sharding.Mesh | None = None,
 ) -> tuple[TrainState, list[Epoch]]:
     """Run all epochs, or those that are left.
 
     Args:
-      config: the hyperparameters; when resuming, those of the run in `workdir`, except that there
-        may be more epochs.
-      workdir: the folder of this run; without an epoch in it unless resuming.
-      resume: go on after the last epoch whose checkpoint is complete; from the start if none is.
+      config: the hyperparameters; when resuming, those of the run in `workdir`, except for what
+        may be changed.
+      workdir: the folder of this run; without a checkpoint in it unless resuming. gs:// and s3://
+        need the packages gcsfs and s3fs.
+      resume: go on from the last checkpoint that is as it was saved; from the start if there is
+        none.
+      save_every: at least so many steps lie between two checkpoints; 0: one after each epoch.
+      best: also keep the checkpoint of the epoch with the lowest loss of validation.
+      profile: trace the second piece of this run into workdir/profile.
       use_wandb: log to W&B, too.
       data_dir: where TFDS keeps its data; None for its default.
-      say: is given one line after each epoch, when its checkpoint is on the disk.
+      say: is given one line for each epoch. Where it ends in "saved", the checkpoint of that epoch
+        is on the disk.
+      asked_to_stop: is asked every PIECE steps; of several processes all stop when one is asked.
       mesh: from `seejax.parallel.mesh`, to split each batch over its devices. Several processes all
         call this, with one `workdir` that all of them see; the first alone logs and says anything.
     Returns:
       The final training state, and the history with an entry for each epoch from the first.
     Raises:
       RunError: the folder, the arguments or a checkpoint do not allow it, or the loss diverged.
+      Stopped: it was asked to, and has saved what it had.
       seejax.digits.DataError: the data cannot be had.
       seejax.parallel.DistributedError: the processes do not agree on arguments or data.
     """
-    workdir = Path(workdir)
-    _check_workdir(workdir, config, resume)
-    if use_wandb and not importlib.util.find_spec("wandb"):
-        raise RunError("--wandb needs the package wandb: pip install wandb")
-
+    workdir = folder.path(workdir)
+    folder.check(workdir, config, resume)
+    if use_wandb:
+        records.check_wandb()
+    if save_every < 0:
+        raise RunError(f"save_every {save_every}: 0 or more steps are needed")
     if mesh is not None and config.batch_size % mesh.size:
         raise RunError(
             f"batch_size {config.batch_size}: it is split evenly over {mesh.size} devices, "
             f"so a multiple of {mesh.size} is needed"
         )
 
-    splits = [digits.load(config.dataset, split, data_dir) for split in digits.SPLITS]
-    train_split, test_split = (jax.tree.map(jnp.asarray, split) for split in splits)
-    n = len(train_split.labels)
+    splits = {
+        name: jax.tree.map(jnp.asarray, digits.load(config.dataset, name, data_dir))
+        for name in digits.SPLITS
+    }
+    n = len(splits["train"].labels)
     if config.batch_size > n:
         raise RunError(f"batch_size {config.batch_size}: {config.dataset} has {n} examples")
+    epoch_steps = n // config.batch_size
+    total = config.epochs * epoch_steps
     init_key, order_key = jax.random.split(jax.random.key(config.seed))
-    network = classifier(config.model, train_split.images.shape[1:])
-    state = create_state(init_key, network, train_split.images[:1], config.learning_rate)
+    images = splits["train"].images
+    dtype = jnp.bfloat16 if config.bf16 else jnp.float32
+    network = classifier(config.model, images.shape[1:], dtype=dtype)
+    state = create_state(init_key, network, images[:1], config.make_optimizer(total))
     if mesh is not None:  # all processes meet here, and none has written anything before
-        state, train_split, test_split, _ = parallel.replicate(
-            (state, train_split, test_split, _fingerprint(config, resume)), mesh
-        )
+        parallel.assert_same((config, resume, save_every, best))
+        state, splits = parallel.replicate((state, splits), mesh)
 
     first = jax.process_index() == 0
-    try:
-        if first:
-            _write_config(workdir, config)
-    except OSError as error:
-        raise RunError(f"{workdir} cannot be written ({error.strerror})") from error
-    if jax.process_count() > 1:
-        multihost_utils.sync_global_devices("config.json")
-        seen = np.array((workdir / "config.json").exists())
-        if not multihost_utils.process_allgather(seen).all():
-            raise RunError(f"{workdir} is not one folder that all processes see")
-    options = ocp.CheckpointManagerOptions(
-        max_to_keep=KEPT_CHECKPOINTS,
-        enable_async_checkpointing=False,  # an epoch is told of when it is safe
-        cleanup_tmp_directories=True,  # left by a process that was killed while it wrote
-    )
-    history: list[Epoch] = []
+    speak = say if first else lambda line: None
     with contextlib.ExitStack() as stack:
-        checkpoints = stack.enter_context(
-            ocp.CheckpointManager((workdir / "checkpoints").absolute(), options=options)
-        )
-        last = checkpoints.latest_step()
-        if last is not None:
-            state, history = _restore(checkpoints, last, state)
+        with _together():
             if first:
-                say(f"resumed after epoch {last}")
-        if len(history) > config.epochs:
+                stack.enter_context(folder.locked(workdir))
+                folder.check(workdir, config, resume)  # another may have been quicker
+        with _together():
+            if not workdir.exists() and folder.is_local(workdir):
+                raise RunError(f"{workdir} is not one folder that all processes see")
+        checkpoints = Checkpoints(workdir.resolve() / folder.CHECKPOINTS, best)
+        stack.callback(checkpoints.close)
+
+        step, history, totals = 0, [], np.zeros(3)
+        if found := (checkpoints.restore(state) if resume else None):
+            step, state, saved, damaged = found
+            history, totals = saved["history"], np.array(saved["totals"])
+            for line in damaged:
+                speak(f"{line}; it was moved to {workdir / 'damaged'}")
+        if step > total:
             raise RunError(f"{workdir} has {len(history)} epochs already, {config.epochs} asked")
-        records = []
         if first:
-            records.append(stack.enter_context(_tensorboard(workdir, config)))
+            folder.write_config(workdir, config)
+        if found:
+            within = f", {step % epoch_steps} steps further" if step % epoch_steps else ""
+            speak(f"resumed after epoch {step // epoch_steps}{within}")
+
+        tell_all = []
+        if first:
+            tell_all.append(stack.enter_context(records.tensorboard(workdir, config)))
         if first and use_wandb:
-            records.append(stack.enter_context(_wandb(workdir, config)))
-        for record in records:
-            for epoch in history:
-                record(epoch)
+            tell_all.append(stack.enter_context(records.wandb(workdir, config)))
+        for epoch in history:
+            for tell in tell_all:
+                tell(epoch)
+
+        saved_at, pieces, untold = step, 0, list[tuple[Epoch, str]]()
+
+        def told_when_safe() -> None:
+            checkpoints.wait()
+            for epoch, line in untold:
+                for tell in tell_all:
+                    tell(epoch)
+                speak(line)
+            untold.clear()
+
+        def save(best_of: float | None = None) -> None:
+            nonlocal saved_at
+            if bad := _not_finite(state):
+                raise Diverged(f"{bad} is not finite after step {step}: the training diverged")
+            told_when_safe()
+            run = {"config": vars(config), "history": history, "totals": totals.tolist()}
+            checkpoints.save(step, state, run, best_of)
+            saved_at = step
+
+        def due() -> bool:
+            return step - saved_at >= save_every
+
         bar = tqdm(
-            range(len(history) + 1, config.epochs + 1),
+            range(step // epoch_steps + 1, config.epochs + 1),
             initial=len(history),
             total=config.epochs,
             unit="epoch",
@@ -261,55 +165,97 @@ def train(
             leave=False,
         )
         for number in bar:
+            if _patience_is_over(history, config.early_stopping):
+                break
             order = digits.epoch_order(jax.random.fold_in(order_key, number), n, config.batch_size)
-            if mesh is not None:
-                order = parallel.shard(order, mesh, axis=1)
-            state, sums = train_epoch(state, *train_split, order)
-            test = evaluate(state, *test_split).means()
-            epoch = {"epoch": number, **sums.means()}
-            epoch |= {f"test_{name}": value for name, value in test.items()}
-            epoch |= {"time": time.time()}
-            if not all(map(math.isfinite, epoch.values())):
-                raise RunError(
-                    f"the loss of epoch {number} is {epoch['loss']}: lower --learning-rate"
-                )
+            for begin in range(step % epoch_steps, epoch_steps, PIECE):
+                if not parallel.everywhere(not asked_to_stop()):
+                    if step > saved_at:
+                        save()
+                    told_when_safe()
+                    raise Stopped(f"stopped at step {step}, in epoch {number}")
+                batches = order[begin : begin + PIECE]
+                if mesh is not None:
+                    batches = parallel.shard(batches, mesh, axis=1)
+                traced = profile and pieces == 1  # the first one compiles
+                where = os.fspath(workdir / "profile")
+                with jax.profiler.trace(where) if traced else contextlib.nullcontext():
+                    state, sums = train_epoch(state, *splits["train"], batches)
+                    sums = Sums(*map(np.asarray, sums))
+                for i in np.flatnonzero(~np.isfinite(sums.loss))[:1]:
+                    raise Diverged(
+                        f"the loss of step {step + i + 1}, in epoch {number}, is {sums.loss[i]}"
+                    )
+                # In pieces, as a run has done that was stopped between two of them: the same bits.
+                totals += [part.sum(dtype=np.float64) for part in sums]
+                step, pieces = step + len(batches), pieces + 1
+                if untold and not checkpoints.busy():
+                    told_when_safe()
+                if save_every and due() and step % epoch_steps:
+                    save()
+            epoch = {"epoch": number, **Sums(*totals).means()}
+            for split in ("validation", "test"):
+                means = evaluate(state, *splits[split]).means()
+                epoch |= {f"{split}_{name}": value for name, value in means.items()}
+            for name, value in epoch.items():
+                if not math.isfinite(value):
+                    raise Diverged(f"the {name} of epoch {number} is {value}")
+            epoch |= {"learning_rate": config.learning_rate, "time": time.time()}
             history.append(epoch)
-            checkpoints.save(
-                number,
-                args=ocp.args.Composite(
-                    state=ocp.args.StandardSave(state),
-                    # Declared for a dict, but whatever JSON can say is written.
-                    history=ocp.args.JsonSave(history),  # pyrefly: ignore[bad-argument-type]
-                ),
+            totals = np.zeros(3)
+            line = (
+                f"epoch {number:{len(str(config.epochs))}}/{config.epochs}   "
+                "loss {loss:.4f}  accuracy {accuracy:.4f}   validation: "
+                "loss {validation_loss:.4f}  accuracy {validation_accuracy:.4f}"
+            ).format_map(epoch)
+            last = number == config.epochs or _patience_is_over(history, config.early_stopping)
+            if due() or last:
+                save(epoch["validation_loss"])
+                line += "   saved"
+            untold.append((epoch, line))
+        told_when_safe()
+        guess = math.log(len(np.unique(splits["train"].labels)))
+        if history[-1]["loss"] > guess:
+            speak(
+                f"warning: a loss of {history[-1]['loss']:.4g} is worse than that of guessing, "
+                f"{guess:.4g}: lower the learning rate"
             )
-            for record in records:
-                record(epoch)
-            if first:
-                say(
-                    f"epoch {number:{len(str(config.epochs))}}/{config.epochs}   "
-                    "loss {loss:.4f}  accuracy {accuracy:.4f}   "
-                    "test: loss {test_loss:.4f}  accuracy {test_accuracy:.4f}".format_map(epoch)
-                )
     return state, history
 
 
-def _fingerprint(*values: object) -> np.ndarray:
-    """Four numbers that stand for any values: JAX compares processes by arrays."""
-    digest = hashlib.blake2b(repr(values).encode(), digest_size=16).digest()
-    return np.frombuffer(digest, np.uint32)
+class Diverged(RunError):
+    """A number is infinite or NaN; the message says which, and when. What was saved is good."""
 
 
-def _restore(
-    checkpoints: ocp.CheckpointManager, step: int, template: TrainState
-) -> tuple[TrainState, list[Epoch]]:
-    args = ocp.args.Composite(
-        state=ocp.args.StandardRestore(template), history=ocp.args.JsonRestore()
-    )
+def _patience_is_over(history: list[Epoch], patience: int) -> bool:
+    losses = [epoch["validation_loss"] for epoch in history]
+    return 0 < patience <= len(losses) - 1 - int(np.argmin(losses)) if losses else False
+
+
+@contextlib.contextmanager
+def _together() -> Iterator[None]:
+    """What goes wrong in one process, goes wrong in all: none waits for one that has given up."""
+    error = None
     try:
-        saved = checkpoints.restore(step, args=args)
-    except Exception as error:  # Orbax and TensorStore raise whatever the broken file led to
-        raise RunError(
-            f"checkpoint {step} of {checkpoints.directory} cannot be read "
-            f"({type(error).__name__}): delete its folder to resume from the one before"
-        ) from error
-    return saved["state"], saved["history"]
+        yield
+    except RunError as raised:
+        error = raised
+    if not parallel.everywhere(error is None):
+        raise error or RunError("another process cannot go on, and says why")
+
+
+@jax.jit
+def _finite(tree: object) -> object:
+    def finite(x: jax.Array) -> jax.Array:
+        floating = jnp.issubdtype(x.dtype, jnp.inexact)
+        return jnp.isfinite(x).all() if floating else jnp.array(True)
+
+    return jax.tree.map(finite, tree)
+
+
+def _not_finite(tree: object) -> str:
+    """The name of the first array that has an infinity or a NaN; empty if none has."""
+    for path, finite in jax.tree_util.tree_leaves_with_path(_finite(tree)):
+        if not finite:
+            return jax.tree_util.keystr(path)
+    return ""
