@@ -27,12 +27,12 @@ class Shift(grain.transforms.RandomMap):
 
     pixels: int
 
-    def random_map(self, record: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-        image = record["image"]
+    def random_map(self, element: Any, rng: np.random.Generator) -> dict[str, Any]:
+        image = element["image"]
         height, width, _ = image.shape
         down, right = rng.integers(0, 2 * self.pixels + 1, 2)
         padded = np.pad(image, [(self.pixels, self.pixels)] * 2 + [(0, 0)])
-        return record | {"image": padded[down : down + height, right : right + width]}
+        return element | {"image": padded[down : down + height, right : right + width]}
 
 
 def batches(
@@ -82,7 +82,7 @@ def batches(
     def split_of(batch: dict[str, np.ndarray]) -> digits.Split:
         return digits.Split(batch["image"], batch["label"].astype(np.int32))
 
-    shuffled = grain.MapDataset.source(numbers).seed(seed).shuffle()
+    shuffled = grain.MapDataset.source(numbers.tolist()).seed(seed).shuffle()
     mine = shuffled[: len(numbers) - len(numbers) % count][index::count]
     moved = mine.map(records.__getitem__).random_map(Shift(shift))
     one_epoch = moved.batch(batch_size, drop_remainder=True).map(split_of)

@@ -15,12 +15,11 @@ nothing of this book, and gives it as many images as there are:
 
 import argparse
 import logging
-import math
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.export
@@ -32,6 +31,7 @@ from PIL import Image
 
 from seejax import digits
 from seejax.classifier import Classifier, Variables, classifier
+from seejax.training import Config, RunError, folder
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
@@ -57,73 +57,78 @@ def load(workdir: str | os.PathLike, checkpoint: str | int = "last") -> Trained:
 
     Args:
       workdir: the folder of the run; it may be at work.
-      checkpoint: "last"; "best", which of those kept has the lowest loss of validation; or its
-        name, the number of steps after which it was saved.
+      checkpoint: "last"; "best", which of those kept ends the epoch of the lowest validation loss
+        (a run with --best keeps the best of all); or the number of steps after which it was saved.
     Returns:
       `Trained`, on one device, on however many it was trained.
     Raises:
-      PredictError: there is no such checkpoint, or it cannot be read.
+      PredictError, RunError: there is no such checkpoint, or it cannot be read.
     """
-    folder = epath.Path(workdir) / "checkpoints"
-    if not folder.is_dir():
-        raise PredictError(f"{workdir} is not the folder of a run: it has no checkpoints")
-    options = ocp.CheckpointManagerOptions(read_only=True)
-    with ocp.CheckpointManager(folder.resolve(), options=options) as manager:
-        steps = sorted(manager.all_steps())
-        if not steps:
-            raise PredictError(f"{folder} has no checkpoint yet")
-        step = steps[-1]
-        if checkpoint == "best":
-            losses = {step: _validation_loss(manager, step) for step in steps}
-            step = min(losses, key=lambda step: losses[step])
-        elif checkpoint != "last":
-            step = int(checkpoint)
-        if step not in steps:
-            known = ", ".join(map(str, steps))
-            raise PredictError(f"{folder} has no checkpoint {step}: choose from {known}")
-        config = _item(manager, step, run=ocp.args.JsonRestore())["run"]["config"]
-        shape = digits.IMAGE_SHAPES[config["dataset"]]
-        dtype = jnp.bfloat16 if config["bf16"] else jnp.float32
-        network = classifier(config["model"], shape, dtype=dtype)
-        variables = _variables(manager, step, network, shape)
-    return Trained(network, variables, shape)
+    path = folder.path(workdir)
+    steps = folder.steps(path)
+    if not steps:
+        raise PredictError(f"{workdir} holds no checkpoint of a run")
+    step = steps[-1]
+    if checkpoint == "best":
+        losses = _validation_losses(path, steps)
+        if not losses:
+            raise PredictError(f"no checkpoint in {workdir} is from the end of an epoch")
+        step = min(losses, key=losses.__getitem__)
+    elif checkpoint != "last":
+        step = int(checkpoint)
+    if step not in steps:
+        known = ", ".join(map(str, steps))
+        raise PredictError(f"{workdir} has no checkpoint {step}: choose from {known}")
+    config = Config(**folder.saved_config(path))
+    shape = digits.IMAGE_SHAPES[config.dataset]
+    dtype = jnp.bfloat16 if config.bf16 else jnp.float32
+    network = classifier(config.model, shape, dtype=dtype)
+    return Trained(network, _variables(path, step, network, shape), shape)
 
 
-def _item(manager: ocp.CheckpointManager, step: int, **item: ocp.args.CheckpointArgs) -> Any:
-    """One item of a checkpoint."""
-    (name,) = item
-    try:
-        return manager.restore(step, args=ocp.args.Composite(**item))[name]
-    except Exception as error:  # Orbax raises whatever a broken file led to
-        first_line = next(iter(str(error).splitlines()), "")
-        raise PredictError(
-            f"checkpoint {step} of {manager.directory} cannot be read "
-            f"({type(error).__name__}: {first_line})"
-        ) from error
+def _validation_losses(path: epath.Path, steps: list[int]) -> dict[int, float]:
+    """Of the checkpoints that end an epoch: one from within has sums of the epoch that is begun."""
+    losses = {}
+    for step in steps:
+        try:
+            run = folder.saved_run(path, step)
+            if not any(run["totals"]):
+                losses[step] = run["history"][-1]["validation_loss"]
+        except (OSError, ValueError, KeyError, IndexError) as error:
+            raise _unreadable(path, step, error) from error
+    return losses
 
 
-def _validation_loss(manager: ocp.CheckpointManager, step: int) -> float:
-    history = _item(manager, step, run=ocp.args.JsonRestore())["run"]["history"]
-    return history[-1]["validation_loss"] if history else math.inf  # saved within the first epoch
+def _unreadable(path: epath.Path, step: int, error: Exception) -> PredictError:
+    first_line = next(iter(str(error).splitlines()), "")
+    reason = f"{type(error).__name__}: {first_line}"
+    return PredictError(f"checkpoint {step} in {path} cannot be read ({reason})")
 
 
 def _variables(
-    manager: ocp.CheckpointManager, step: int, network: Classifier, shape: tuple[int, ...]
+    path: epath.Path, step: int, network: Classifier, shape: tuple[int, ...]
 ) -> Variables:
-    """What the network takes of a training state: not what the optimizer keeps."""
+    """What the network takes of a training state: nothing that the optimizer keeps."""
     images = jnp.zeros((1, *shape), jnp.uint8)
     collections = dict(jax.eval_shape(network.init, jax.random.key(0), images))
-    wanted = {"params": collections.pop("params"), "collections": collections}
+    wanted = {"params": collections.pop("params")}
+    if collections:  # Orbax takes none for a leaf
+        wanted["collections"] = collections
     numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
     args = ocp.args.PyTreeRestore(wanted, restore_args=numpy, partial_restore=True)
-    state = _item(manager, step, state=args)
-    for (path, ours), theirs in zip(
+    try:
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+            state = checkpointer.restore(path / folder.CHECKPOINTS / str(step) / "state", args=args)
+    except Exception as error:  # Orbax raises whatever a broken file led to
+        raise _unreadable(path, step, error) from error
+    # What is missing there is still a shape, and what has another shape comes as it is.
+    for (name, ours), theirs in zip(
         jax.tree.leaves_with_path(wanted), jax.tree.leaves(state), strict=True
     ):
         if not isinstance(theirs, np.ndarray) or theirs.shape != ours.shape:
-            name = jax.tree_util.keystr(path)
-            raise PredictError(f"checkpoint {step} is of another network: see {name}")
-    return jax.tree.map(jnp.asarray, {"params": state["params"], **state["collections"]})
+            name = jax.tree_util.keystr(name)
+            raise PredictError(f"checkpoint {step} in {path} is of another network: see {name}")
+    return jax.tree.map(jnp.asarray, {"params": state["params"], **state.get("collections", {})})
 
 
 def read_image(file: str | os.PathLike, shape: tuple[int, ...]) -> np.ndarray:
@@ -192,7 +197,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--export", type=Path, metavar="FILE", help="write the network as a program of jax.export"
     )
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)  # options may stand between run and images
     if not args.images and not args.export:
         parser.error("give images, or --export FILE")
     if args.checkpoint not in ("last", "best") and not args.checkpoint.isdecimal():
@@ -203,7 +208,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         images = [read_image(file, trained.image_shape) for file in args.images]
         if args.export:
             export(trained, args.export)
-    except PredictError as error:
+    except (PredictError, RunError) as error:
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return 1
     if images:
