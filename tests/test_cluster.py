@@ -189,7 +189,7 @@ def test_the_commands_of_both_files_are_ours():
         said = text.replace("\\\n", " ")
         (command,) = re.findall(r"python -m seejax\.training(.*)$", said, re.MULTILINE)
         options = command.replace('"$@"', "").replace('"$workdir"', "folder").split()
-        args = training._parser().parse_args(options)
+        args = training.command._parser().parse_args(options)
         assert args.distributed and args.workdir
         assert "--resume" in text
 

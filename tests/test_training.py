@@ -498,7 +498,7 @@ def test_wandb_offline_is_told_everything_again_by_a_resumed_run(data_dir, tmp_p
 
 
 def test_wandb_that_is_missing_or_has_no_account(data_dir, tmp_path, monkeypatch):
-    monkeypatch.setattr(training.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(training.run.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(RunError, match="pip install wandb"):
         train(CONFIG, tmp_path / "run", use_wandb=True, data_dir=data_dir, **QUIET)
     assert not (tmp_path / "run").exists()

@@ -1,25 +1,29 @@
 """Handwritten digits as arrays, through TensorFlow Datasets without TensorFlow.
 
-    train, test = load("digits", "train"), load("digits", "test")
+    train, validation, test = (load("digits", split) for split in SPLITS)
     order = epoch_order(jax.random.fold_in(key, epoch), len(train.labels), batch_size=32)
     images, labels = train.images[order[0]], train.labels[order[0]]
 
 `digits` is prepared from a file inside scikit-learn, so nothing is downloaded. `mnist` is what TFDS
 calls MNIST, downloaded once. Both are kept as ArrayRecord files where TFDS keeps its data:
 `data_dir`, else the environment's `TFDS_DATA_DIR`, else `~/tensorflow_datasets`.
+
+What is chosen while looking at a score, such as the best epoch, is chosen by `validation`: a tenth
+of each class of what the files call train. `test` is for the end.
 """
 
 import contextlib
+import functools
 import gzip
 import io
 import logging
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,8 +32,7 @@ import tensorflow_datasets as tfds
 from PIL import Image
 from tensorflow_datasets.image_classification import mnist
 
-DATASETS = ("digits", "mnist")
-SPLITS = ("train", "test")
+SPLITS = ("train", "validation", "test")
 PATIENCE_S = 10
 
 
@@ -38,7 +41,7 @@ class DataError(RuntimeError):
 
 
 class Split(NamedTuple):
-    """One split on the host: images uint8 (n, height, width, 1), labels int32 (n,)."""
+    """Examples on the host: images uint8 (n, height, width, 1), labels int32 (n,)."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -128,6 +131,8 @@ class MNIST(mnist.MNIST, skip_registration=True):
 
 
 BUILDERS = {"digits": Digits, "mnist": MNIST}
+IMAGE_SHAPES = {"digits": (8, 8, 1), "mnist": (28, 28, 1)}
+DATASETS = tuple(BUILDERS)
 
 
 def _open(url: str):
@@ -194,14 +199,43 @@ def _prepared(name: str, data_dir: str | PathLike | None) -> tfds.core.DatasetBu
     return BUILDERS[name](data_dir=data_dir)  # it knows the splits, whoever wrote them
 
 
+@contextlib.contextmanager
+def _stored(name: str, split: str, data_dir: str | PathLike | None) -> Iterator[Callable[..., Any]]:
+    """What reads the records of the files in which a split lies: those of train or of test."""
+    if name not in DATASETS:
+        raise ValueError(f"dataset {name!r}: choose from {', '.join(DATASETS)}")
+    if split not in SPLITS:
+        raise ValueError(f"split {split!r}: choose from {', '.join(SPLITS)}")
+    with _quiet():
+        builder = _prepared(name, data_dir)
+        try:
+            yield functools.partial(builder.as_data_source, "test" if split == "test" else "train")
+        except Exception as error:
+            raise DataError(
+                f"the files in {builder.data_dir} cannot be read as ArrayRecord "
+                f"({type(error).__name__}): delete that folder, and they are prepared again"
+            ) from error
+
+
+def _chosen(split: str, labels: np.ndarray) -> np.ndarray:
+    """The numbers of a split's examples in its files; validation is every tenth of each class."""
+    by_class = np.argsort(labels, kind="stable")
+    chosen = {
+        "train": np.delete(by_class, np.s_[::10]),
+        "validation": by_class[::10],
+        "test": by_class,
+    }
+    return np.sort(chosen[split])
+
+
 def load(
     name: str = "digits", split: str = "train", data_dir: str | PathLike | None = None
 ) -> Split:
     """Load a split as NumPy arrays, after preparing the data set if need be.
 
     Args:
-      name: `digits` (1,437 + 360 images, 8×8) or `mnist` (60,000 + 10,000 images, 28×28).
-      split: `train` or `test`.
+      name: `digits` (1,293 + 144 + 360 images, 8×8) or `mnist` (54,000 + 6,000 + 10,000, 28×28).
+      split: `train`, `validation` or `test`.
       data_dir: where TFDS keeps data sets; see the module.
     Returns:
       `Split`: images uint8 (n, height, width, 1), 0 is background; labels int32 (n,).
@@ -214,23 +248,32 @@ def load(
     >>> images.shape, images.dtype, labels.shape, labels.dtype
     ((360, 8, 8, 1), dtype('uint8'), (360,), dtype('int32'))
     """
-    if name not in DATASETS:
-        raise ValueError(f"dataset {name!r}: choose from {', '.join(DATASETS)}")
-    if split not in SPLITS:
-        raise ValueError(f"split {split!r}: choose from {', '.join(SPLITS)}")
-    with _quiet():
-        builder = _prepared(name, data_dir)
-        try:
-            source = builder.as_data_source(split)
-            records = source.__getitems__(range(len(source)))
-            images = np.stack([record["image"] for record in records])
-            labels = np.array([record["label"] for record in records], np.int32)
-        except Exception as error:
-            raise DataError(
-                f"the files in {builder.data_dir} cannot be read as ArrayRecord "
-                f"({type(error).__name__}): delete that folder, and they are prepared again"
-            ) from error
-    return Split(images, labels)
+    with _stored(name, split, data_dir) as read:
+        source = read()
+        records = source.__getitems__(range(len(source)))
+        images = np.stack([record["image"] for record in records])
+        labels = np.array([record["label"] for record in records], np.int32)
+    numbers = _chosen(split, labels)
+    return Split(images[numbers], labels[numbers])
+
+
+def source(
+    name: str = "digits", split: str = "train", data_dir: str | PathLike | None = None
+) -> tuple[Sequence[dict[str, Any]], np.ndarray]:
+    """The same for data that do not fit into memory: an image is read when it is asked for.
+
+    Returns:
+      A sequence of records, dicts of `image` and `label`, in which there may be those of another
+      split; the numbers of the records of this one, int (n,), as `load` orders them.
+
+    >>> records, numbers = source("digits", "validation")
+    >>> len(numbers), records[numbers[-1]]["image"].shape
+    (144, (8, 8, 1))
+    """
+    with _stored(name, split, data_dir) as read:
+        undecoded = read(decoders={"image": tfds.decode.SkipDecoding()})
+        records = undecoded.__getitems__(range(len(undecoded)))
+        return read(), _chosen(split, np.array([record["label"] for record in records]))
 
 
 def epoch_order(key: jax.Array, n: int, batch_size: int) -> jax.Array:

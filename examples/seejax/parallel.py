@@ -12,14 +12,9 @@ eight in two processes take the same steps, up to the order of that sum.
 For several processes, `initialize` comes before all else, in each of them.
 """
 
-import atexit
-import contextlib
-import os
-import secrets
+import hashlib
 import socket
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -27,7 +22,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-HEARTBEAT_TIMEOUT_S = 20
+HEARTBEAT_TIMEOUT_S = 15
 
 
 class DistributedError(RuntimeError):
@@ -64,13 +59,46 @@ def replicate(tree: Any, mesh: Mesh) -> Any:
     >>> {shard.data.shape for shard in kernel.addressable_shards}
     {(3, 2)}
     """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        digest = hashlib.sha256(np.ascontiguousarray(leaf)).digest()
+        assert_same((jax.tree_util.keystr(path), leaf.dtype, leaf.shape, digest))
+    sharding = NamedSharding(mesh, PartitionSpec())
+
+    def put(leaf: jax.Array | np.ndarray) -> jax.Array:
+        return jax.make_array_from_callback(leaf.shape, sharding, np.asarray(leaf).__getitem__)
+
+    return jax.tree.map(put, tree)
+
+
+def assert_same(value: Any) -> None:
+    """Raise unless `repr(value)` is the same in every process.
+
+    Raises:
+      DistributedError: the processes differ.
+
+    >>> assert_same({"seed": 0})
+    """
+    if jax.process_count() == 1:
+        return
+    digest = hashlib.blake2b(repr(value).encode(), digest_size=16).digest()
     try:
-        return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
-    except AssertionError as error:  # what JAX raises when it compares them
+        multihost_utils.assert_equal(np.frombuffer(digest, np.uint32))
+    except AssertionError as error:
         raise DistributedError(
             "the processes hold different values of what all shall share: "
             "start each with the same arguments, data and versions"
         ) from error
+
+
+def everywhere(holds: bool) -> bool:
+    """Whether it holds in every process; all of them have to ask.
+
+    >>> everywhere(True)
+    True
+    """
+    if jax.process_count() == 1:
+        return holds
+    return bool(np.all(multihost_utils.process_allgather(np.array(holds))))
 
 
 def shard(batch: Any, mesh: Mesh, axis: int = 0) -> Any:
@@ -121,9 +149,9 @@ def initialize(
     With no arguments, JAX looks for the cluster that this process runs in: SLURM, Open MPI,
     Kubernetes, cloud TPU.
 
-    A process that dies later would leave the others waiting in an all-reduce. So each keeps a
-    connection to process 0. When one is cut, they end with one sentence and status 1. Where there
-    is no such connection (a firewall, a cable), JAX misses the heartbeat and aborts them (SIGABRT).
+    When a process dies later, JAX misses its heartbeat and ends the others (SIGABRT, and a stack
+    trace: there is no other way out of an all-reduce); it does so, too, when not all come in time.
+    `seejax.training` has one sentence in place of the stack trace.
 
     Args:
       coordinator: "host:port" of process 0, where it listens, on a port that is free there.
@@ -133,8 +161,7 @@ def initialize(
       heartbeat_timeout_s: after how long without a sign of life a process counts as dead.
     Raises:
       ValueError: arguments that cannot be, or some of the three without the others.
-      DistributedError: not all came in time, no cluster was found, the port is in use, or JAX has
-        devices already. The process can only end now: JAX cannot call off what it has begun.
+      DistributedError: no cluster was found, the port is in use, or JAX has devices already.
 
     >>> initialize("localhost:1234", 2)
     Traceback (most recent call last):
@@ -148,7 +175,7 @@ def initialize(
     if timeout_s < 1 or heartbeat_timeout_s < 1:
         raise ValueError("timeout_s and heartbeat_timeout_s: at least 1 second is needed")
     expected = "all processes of the cluster that JAX detected"
-    host, port = "", ""
+    port = ""
     if coordinator is not None and num_processes is not None and process_id is not None:
         host, _, port = coordinator.rpartition(":")
         if not (host and port.isdecimal() and 0 < int(port) < 2**16):
@@ -168,123 +195,23 @@ def initialize(
                 f"process 0 cannot listen on port {port} ({error.strerror}): choose another"
             ) from error
 
-    def connect() -> None:
+    # JAX would take SIGTERM for a protocol that is asked by counting steps, and Orbax counts, too.
+    jax.config.update("jax_enable_preemption_service", False)
+    try:
         jax.distributed.initialize(
             coordinator,
             num_processes,
             process_id,
-            initialization_timeout=timeout_s + 60,  # then JAX aborts the process, with no exception
+            initialization_timeout=timeout_s,
             heartbeat_timeout_seconds=heartbeat_timeout_s,
             shutdown_timeout_seconds=heartbeat_timeout_s,
         )
-
-    finished, error = _within(timeout_s, connect)
-    if not finished:
-        me = "" if process_id is None else f" This is process {process_id}."
-        raise DistributedError(
-            f"waited {timeout_s} s for {expected}, and not all of them came.{me} Start the others "
-            "within that time, with the same address and number, each with an id of its own"
-        )
-    if isinstance(error, ValueError) and coordinator is None:
+    except ValueError as error:
+        if coordinator is not None:
+            raise
         raise DistributedError(
             "no cluster was detected (SLURM, Open MPI, Kubernetes, cloud TPU): "
             "give the coordinator's host:port, the number of processes and this one's id"
         ) from error
-    if error is not None:
+    except RuntimeError as error:
         raise DistributedError(f"this process cannot join {expected}: {error}") from error
-    if jax.process_count() > 1:
-        _end_together(host.strip("[]") if host else socket.gethostname())
-
-
-def _within(timeout_s: float, call: Callable[[], None]) -> tuple[bool, Exception | None]:
-    """Whether a call came back in time, and what it raised. If not, it goes on in a thread."""
-    errors = []
-
-    def run() -> None:
-        try:
-            call()
-        except Exception as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(timeout_s)
-    return not thread.is_alive(), next(iter(errors), None)
-
-
-TOKEN_BYTES = 16
-
-
-def _end_together(host: str) -> None:
-    """Connect each process with process 0 (at `host`); whoever is cut off ends, and says why.
-
-    The kernel closes the connections of a process that dies, however it dies. One that ends as it
-    should takes its leave before.
-    """
-    me = jax.process_index()
-    place = np.zeros(256, np.uint8)
-    if me == 0:
-        server = socket.create_server(("", 0), backlog=jax.process_count())
-        token = secrets.token_bytes(TOKEN_BYTES)
-        text = token + f"{server.getsockname()[1]} {host}".encode()
-        place[: len(text)] = list(text)
-    place = multihost_utils.broadcast_one_to_all(place).tobytes()
-    token, (port, host) = place[:TOKEN_BYTES], place[TOKEN_BYTES:].rstrip(b"\0").decode().split()
-    connections: list[socket.socket] = []
-    leaving = threading.Event()
-
-    def send(text: bytes) -> None:
-        for connection in connections:
-            with contextlib.suppress(OSError):
-                connection.sendall(text)
-
-    def leave() -> None:
-        leaving.set()
-        send(b"bye")
-        for connection in connections:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-            connection.close()
-
-    def watch(connection: socket.socket, peer: str) -> None:
-        try:
-            said = connection.recv(TOKEN_BYTES).decode()
-        except OSError:
-            said = ""
-        if said == "bye" or leaving.is_set():
-            return
-        gone = said or peer
-        if me == 0:
-            send(gone.encode())  # it tells the others which one it was
-        sentence = (
-            f"process {me}: process {gone} has died, and without it no other can go on. "
-            "Its own messages say why; what was saved before can be resumed\n"
-        )
-        if me == 0:
-            time.sleep(1)  # it may be about to end by the same error, and to say more
-        os.write(2, sentence.encode())
-        os._exit(1)  # the main thread waits in a collective, out of Python's reach
-
-    def serve() -> None:
-        while True:
-            connection, _ = server.accept()
-            with contextlib.suppress(OSError, ValueError):
-                connection.settimeout(5)
-                hello = connection.recv(64)
-                if hello[:TOKEN_BYTES] == token:  # and not somebody else
-                    connection.settimeout(None)
-                    connections.append(connection)
-                    peer = str(int(hello[TOKEN_BYTES:]))
-                    threading.Thread(target=watch, args=(connection, peer), daemon=True).start()
-
-    if me == 0:
-        threading.Thread(target=serve, daemon=True).start()
-    else:
-        try:
-            connections.append(socket.create_connection((host, int(port)), timeout=5))
-        except OSError:
-            return  # JAX's heartbeat has to do
-        connections[0].settimeout(None)
-        connections[0].sendall(token + str(me).encode())
-        threading.Thread(target=watch, args=(connections[0], "0"), daemon=True).start()
-    atexit.register(leave)

@@ -1,0 +1,71 @@
+"""Train a classifier of handwritten digits, from a command line that can be killed at any moment.
+
+    python -m seejax.training --dataset digits --model linen --epochs 20 --workdir runs/first
+    python -m seejax.training --workdir runs/first --resume
+
+On several machines it is the same command in each. In a cluster that JAX knows (SLURM, Kubernetes,
+cloud TPU) add `--distributed`; elsewhere tell each process who it is:
+
+    python -m seejax.training --distributed --coordinator host:1234 --num-processes 2 --process-id 0
+
+    steps          pure functions, of use without the rest: a state goes in, the next comes out
+    optimizer      what updates it, from its description
+    config         the hyperparameters
+    run            one piece of an epoch after another, in a folder
+    folder         of a run: locked while it runs
+    checkpoints    written meanwhile, and read back only if each bit is as it was
+    records        TensorBoard and W&B
+    command        the command line
+    last_words     one sentence where JAX ends a process that waits for a dead one
+
+A run writes into `workdir`:
+
+    config.json      the hyperparameters
+    checkpoints/     Orbax: the whole training state and the history so far; the last 3, each in a
+                     folder named by the steps that were taken
+    tensorboard/     event files of three runs, train, validation and test: `loss` and `accuracy`
+    wandb/           with --wandb; WANDB_MODE=offline needs no account and no network
+    profile/         with --profile: open it with XProf or Perfetto
+    damaged/         checkpoints that were not what had been saved, moved aside by --resume
+    lock             one run at a time; it says nothing when no process holds it
+
+Ctrl-C and SIGTERM save and say how to go on. An epoch's order of examples depends on the seed and
+the number of the epoch alone, and an epoch is done in pieces of the same steps each time: a run
+that was stopped or killed, and resumed, ends in the same bits as one that was not.
+"""
+
+from seejax.training.command import main
+from seejax.training.config import Config, RunError
+from seejax.training.optimizer import OPTIMIZERS, SCHEDULES, optimizer, schedule
+from seejax.training.records import Epoch
+from seejax.training.run import Diverged, Stopped, train
+from seejax.training.steps import (
+    Sums,
+    TrainState,
+    create_state,
+    evaluate,
+    scan_epoch,
+    train_epoch,
+    train_step,
+)
+
+__all__ = [
+    "OPTIMIZERS",
+    "SCHEDULES",
+    "Config",
+    "Diverged",
+    "Epoch",
+    "RunError",
+    "Stopped",
+    "Sums",
+    "TrainState",
+    "create_state",
+    "evaluate",
+    "main",
+    "optimizer",
+    "scan_epoch",
+    "schedule",
+    "train",
+    "train_epoch",
+    "train_step",
+]

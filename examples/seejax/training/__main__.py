@@ -1,0 +1,5 @@
+import sys
+
+from seejax.training.command import main
+
+sys.exit(main())

@@ -1,0 +1,184 @@
+"""Checkpoints that are read back only if each bit is as it was, written while training goes on."""
+
+import hashlib
+import json
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+from orbax.checkpoint import checkpoint_managers
+
+from seejax import parallel
+from seejax.training.config import RunError
+
+KEPT = 3
+BEST = "best"
+CHANGED = "its SHA-256 is not that of what was saved"
+
+Run = dict[str, Any]
+"""What JSON can say of a run: its hyperparameters, its history, how far its epoch has got."""
+
+
+class Damaged(Exception):
+    """A checkpoint is not what was saved; the message says what is wrong."""
+
+
+def _shapes(state: Any) -> dict[str, str]:
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    return {jax.tree_util.keystr(path): jax.typeof(leaf).str_short() for path, leaf in leaves}
+
+
+def _digest(run: Run, arrays: Any = ()) -> str:
+    """SHA-256 of every bit that is saved. The format of the files has no such sum of its own for
+    the arrays: a bit that a disk has turned would be trained on."""
+    sha = hashlib.sha256(json.dumps(run, sort_keys=True).encode())
+    for path, leaf in jax.tree_util.tree_leaves_with_path(arrays):
+        sha.update(jax.tree_util.keystr(path).encode())
+        sha.update(np.ascontiguousarray(leaf))
+    return sha.hexdigest()
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+
+
+class Checkpoints:
+    """The checkpoints of a run: the last few, and with `keep_best` that of the best validation.
+
+    Args:
+      folder: where they are; each in a folder of its own, named by the steps taken.
+      keep_best: keep the one of the lowest `best` that `save` was given, too.
+    """
+
+    def __init__(self, folder: epath.Path, keep_best: bool = False) -> None:
+        kept = [checkpoint_managers.LatestN(KEPT)]
+        if keep_best:
+            kept.append(
+                checkpoint_managers.BestN(
+                    get_metric_fn=lambda metrics: -metrics[BEST],
+                    n=1,
+                    keep_checkpoints_without_metrics=False,
+                )
+            )
+        options = ocp.CheckpointManagerOptions(
+            preservation_policy=checkpoint_managers.AnyPreservationPolicy(kept),
+            cleanup_tmp_directories=True,  # left by a process that was killed while it wrote
+        )
+        self._folder = folder
+        self._manager = ocp.CheckpointManager(folder, options=options)
+        self._writing: int | None = None
+        self.last: int | None = None
+        """The steps of the last checkpoint that is on the disk."""
+
+    def save(self, step: int, state: Any, run: Run, best: float | None = None) -> None:
+        """Begin to write a checkpoint; `wait` says when it is safe. `state` may be given away."""
+        self.wait()
+        run = run | {"shapes": _shapes(state)}
+        items = ocp.args.Composite(
+            state=ocp.args.StandardSave(state),
+            run=ocp.args.JsonSave({"run": run, "sha256": [_digest(run), _digest(run, state)]}),
+        )
+        self._writing = step
+        try:
+            self._manager.save(step, args=items, metrics=None if best is None else {BEST: best})
+        except jax.errors.JaxRuntimeError:  # of another process, not of the disk
+            raise
+        except Exception as error:
+            raise self._not_written(error) from error
+
+    def busy(self) -> bool:
+        """Whether a checkpoint is being written."""
+        return self._manager.is_saving_in_progress()
+
+    def wait(self) -> None:
+        """Return when what was saved is on the disk.
+
+        Raises:
+          RunError: it could not be written.
+        """
+        try:
+            self._manager.wait_until_finished()
+        except jax.errors.JaxRuntimeError:  # of another process, not of the disk
+            raise
+        except Exception as error:
+            raise self._not_written(error) from error
+        self.last, self._writing = self._writing or self.last, None
+
+    def _not_written(self, error: Exception) -> RunError:
+        safe = "no other is there" if self.last is None else f"that of step {self.last} is safe"
+        return RunError(
+            f"the checkpoint of step {self._writing} cannot be written to {self._folder} "
+            f"({_first_line(error)}); {safe}"
+        )
+
+    def restore(self, template: Any) -> tuple[int, Any, Run, list[str]] | None:
+        """The last checkpoint that is as it was saved.
+
+        Args:
+          template: arrays of the shapes and shardings that the state shall have.
+        Returns:
+          Its steps, state and run, and a line for each later one that is damaged; those are moved
+          aside, not deleted. None if there is no checkpoint.
+        Raises:
+          RunError: all are damaged, or they are of another network. Nothing was changed.
+        """
+        damaged: dict[int, str] = {}
+        for step in sorted(self._manager.all_steps(), reverse=True):
+            state = run = None
+            try:
+                state, run = self._read(step, template)
+            except Damaged as error:
+                damaged[step] = str(error)
+            if not parallel.everywhere(state is not None):
+                damaged.setdefault(step, "another process cannot read it")
+                continue
+            self._move_aside(damaged)
+            self.last = step
+            return step, state, run, [f"checkpoint {k} is damaged: {damaged[k]}" for k in damaged]
+        if damaged:
+            reasons = "; ".join(f"{step}: {reason}" for step, reason in damaged.items())
+            raise RunError(f"no checkpoint in {self._folder} can be read ({reasons})")
+        return None
+
+    def _read(self, step: int, template: Any) -> tuple[Any, Run]:
+        try:
+            saved = self._manager.restore(step, args=ocp.args.Composite(run=ocp.args.JsonRestore()))
+            run, sums = saved["run"]["run"], saved["run"]["sha256"]
+        except Exception as error:  # Orbax raises whatever the broken file led to
+            raise Damaged(_first_line(error)) from error
+        if _digest(run) != sums[0]:
+            raise Damaged(CHANGED)
+        ours, shapes = _shapes(template), run["shapes"]
+        for path in [*ours, *shapes]:
+            if shapes.get(path) != ours.get(path):
+                raise RunError(
+                    f"checkpoint {step} is of another network: {path} is "
+                    f"{shapes.get(path, 'not')} there, {ours.get(path, 'not')} here"
+                )
+        try:
+            args = ocp.args.Composite(state=ocp.args.StandardRestore(template))
+            state = self._manager.restore(step, args=args)["state"]
+        except Exception as error:
+            raise Damaged(_first_line(error)) from error
+        if _digest(run, state) != sums[1]:
+            raise Damaged(CHANGED)
+        return state, run
+
+    def _move_aside(self, damaged: dict[int, str]) -> None:
+        if not damaged:
+            return
+        if jax.process_index() == 0:
+            aside = self._folder.parent / "damaged"
+            aside.mkdir(exist_ok=True)
+            for step in damaged:
+                target = aside / str(step)
+                if target.exists():
+                    target.rmtree()
+                (self._folder / str(step)).rename(target)
+        parallel.everywhere(True)  # it is done for all
+        self._manager.reload()
+
+    def close(self) -> None:
+        self._manager.close()

@@ -1,0 +1,213 @@
+"""The command line: python -m seejax.training."""
+
+import contextlib
+import dataclasses
+import logging
+import os
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Annotated
+
+import jax
+import tyro
+from tqdm import tqdm
+from tyro.conf import OmitArgPrefixes, arg
+
+from seejax import digits, parallel
+from seejax.training import folder, last_words
+from seejax.training.config import Config, RunError
+from seejax.training.run import Diverged, Stopped, train
+
+PROGRAM = "python -m seejax.training"
+
+
+@dataclasses.dataclass(frozen=True)
+class Here:
+    """How it is run here. --resume takes none of it from the run: give it again, as the line to go
+    on with does that a stopped run prints."""
+
+    workdir: Annotated[str, arg(metavar="DIR")] = ""
+    """The folder of this run, or gs://..., s3://...; else runs/ and what is not the default."""
+    resume: bool = False
+    """Go on with the run in --workdir; hyperparameters that are not given are that run's."""
+    data_dir: Annotated[str, arg(metavar="DIR")] = ""
+    """Where TFDS keeps data; else TFDS_DATA_DIR or ~/tensorflow_datasets."""
+    save_every: Annotated[int, arg(metavar="STEPS")] = 0
+    """At least so many steps between two checkpoints; 0: one after each epoch."""
+    best: bool = False
+    """Keep the checkpoint of the lowest loss of validation, too."""
+    wandb: bool = False
+    """Log to Weights & Biases, too; WANDB_MODE=offline works."""
+    profile: bool = False
+    """Trace some steps into DIR/profile."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Several:
+    """Several processes, each with the same arguments."""
+
+    distributed: bool = False
+    """Be one of them; in SLURM, Kubernetes or on a cloud TPU the rest is detected."""
+    coordinator: Annotated[str, arg(metavar="HOST:PORT")] = ""
+    """Process 0, and a port that is free there."""
+    num_processes: Annotated[int | None, arg(metavar="N")] = None
+    """How many, this one included."""
+    process_id: Annotated[int | None, arg(metavar="I")] = None
+    """Which one this is: 0 to N - 1, not the same."""
+    timeout_s: Annotated[int, arg(metavar="S")] = 60
+    """How long to wait for the others."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Train a classifier of handwritten digits. It can be killed and resumed.
+
+    Exit status: 0 done, 1 it went wrong, 2 it was refused and nothing was changed,
+    130 stopped by Ctrl-C, 143 by SIGTERM; both have saved what there was.
+    """
+
+    config: OmitArgPrefixes[Config] = dataclasses.field(default_factory=Config)
+    here: OmitArgPrefixes[Here] = dataclasses.field(default_factory=Here)
+    several: OmitArgPrefixes[Several] = dataclasses.field(default_factory=Several)
+
+
+def _parse(argv: list[str] | None, config: Config | None = None) -> Options:
+    default = Options() if config is None else Options(config)
+    return tyro.cli(Options, prog=PROGRAM, args=argv, default=default)
+
+
+def _go_on(options: Options) -> str:
+    """The line that resumes this run; the hyperparameters are in its folder."""
+    here = dataclasses.replace(options.here, resume=True)
+    words = []
+    for part, usual in ((here, Here()), (options.several, Several())):
+        for name, value in vars(part).items():
+            if value != getattr(usual, name):
+                words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    return f"{PROGRAM} {shlex.join(words)}"
+
+
+class _Signals:
+    """Ctrl-C and SIGTERM ask the run to stop where it can be saved; Ctrl-C again ends it."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+
+    def asked(self) -> bool:
+        return self.received is not None
+
+    def _ask(self, number: int, _: object) -> None:
+        self.received = number
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.write(2, b"\nstopping; Ctrl-C again to end at once\n")
+
+    @contextlib.contextmanager
+    def caught(self) -> Iterator[None]:
+        """From here on they ask. Before, there is nothing to save, and they end the process."""
+        main_thread = threading.current_thread() is threading.main_thread()  # a rule of Python's
+        taken = (signal.SIGINT, signal.SIGTERM) if main_thread else ()
+        before = {number: signal.getsignal(number) for number in taken}
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:  # as under nohup
+                signal.signal(number, self._ask)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _refuse(message: object) -> None:
+    print(f"{PROGRAM}: error: {message}", file=sys.stderr, flush=True)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command; returns its exit status.
+
+    >>> main(["--epochs", "0"])
+    2
+    """
+    logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax and TFDS report each file they touch
+    try:
+        options = _parse(argv)
+        workdir = folder.path(options.here.workdir or folder.default(options.config))
+        if options.here.resume:
+            options = _parse(argv, Config(**folder.saved_config(workdir)))
+        here, several = options.here, options.several
+        options = dataclasses.replace(options, here=dataclasses.replace(here, workdir=f"{workdir}"))
+        folder.check(workdir, options.config, here.resume)
+        go_on = _go_on(options)
+        if several.distributed:
+            _join(several, go_on)
+        elif several != Several():
+            raise RunError("an address or a number of processes needs --distributed")
+    except (RunError, ValueError) as error:
+        _refuse(error)
+        return 2
+    except parallel.DistributedError as error:
+        return _failed(str(error))
+    signals = _Signals()
+    try:
+        with signals.caught():
+            _, history = train(
+                options.config,
+                workdir,
+                resume=here.resume,
+                save_every=here.save_every,
+                best=here.best,
+                profile=here.profile,
+                use_wandb=here.wandb,
+                data_dir=here.data_dir or None,
+                say=lambda line: (tqdm.write(line, sys.stdout), sys.stdout.flush()),
+                asked_to_stop=signals.asked,
+                mesh=parallel.mesh() if several.distributed else None,
+            )
+    except Stopped as stopped:
+        if jax.process_index() == 0:
+            print(f"{stopped}; go on with: {go_on}", file=sys.stderr, flush=True)
+        return 128 + (signals.received or signal.SIGTERM)
+    except (RunError, digits.DataError, parallel.DistributedError) as error:
+        rate = f" --learning-rate {options.config.learning_rate / 10:g}"
+        hint = f"; go on with a lower rate: {go_on}{rate}" if isinstance(error, Diverged) else ""
+        return _failed(f"{error}{hint}")
+    except jax.errors.JaxRuntimeError as error:
+        if jax.process_count() == 1:
+            raise
+        first_line = str(error).splitlines()[0]
+        return _failed(
+            f"process {jax.process_index()} cannot go on ({first_line}): if another has died, "
+            f"its own messages say why; go on with: {go_on}"
+        )
+    if jax.process_index() > 0:
+        return 0
+    final = history[-1]
+    print(
+        f"{final['epoch']} epochs, loss {final['loss']:.4f}, test accuracy "
+        f"{final['test_accuracy']:.4f}. See it: tensorboard --logdir {shlex.quote(str(workdir))}"
+    )
+    return 0
+
+
+def _join(several: Several, go_on: str) -> None:
+    """Become one of several processes, with one sentence where JAX would end this one."""
+    # Gloo, which sums over CPUs, reports its connections to the file descriptor of stdout.
+    sys.stdout = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, closefd=False)
+    last_words.catch(f"{PROGRAM}: error: ", f"; go on with: {go_on}")
+    os.dup2(2, 1)
+    parallel.initialize(
+        several.coordinator or None,
+        several.num_processes,
+        several.process_id,
+        timeout_s=several.timeout_s,
+    )
+
+
+def _failed(message: str) -> int:
+    _refuse(message)
+    if jax.distributed.is_initialized():
+        os._exit(1)  # at a normal exit JAX would wait for processes that wait for this one
+    return 1
