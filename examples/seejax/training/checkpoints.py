@@ -40,7 +40,10 @@ def _digest(run: Run, arrays: Any = ()) -> str:
     return sha.hexdigest()
 
 
-def _first_line(error: BaseException) -> str:
+def _cause(error: BaseException) -> str:
+    """What lies under an error of Orbax, in a line."""
+    while under := error.__cause__ or error.__context__:
+        error = under
     return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
@@ -107,10 +110,13 @@ class Checkpoints:
         self.last, self._writing = self._writing or self.last, None
 
     def _not_written(self, error: Exception) -> RunError:
+        if jax.process_index() == 0:  # what is half written would keep a full disk full
+            for left in self._folder.glob(f"{self._writing}.*"):
+                left.rmtree(missing_ok=True)
         safe = "no other is there" if self.last is None else f"that of step {self.last} is safe"
         return RunError(
             f"the checkpoint of step {self._writing} cannot be written to {self._folder} "
-            f"({_first_line(error)}); {safe}"
+            f"({_cause(error)}); {safe}"
         )
 
     def restore(self, template: Any) -> tuple[int, Any, Run, list[str]] | None:
@@ -147,7 +153,7 @@ class Checkpoints:
             saved = self._manager.restore(step, args=ocp.args.Composite(run=ocp.args.JsonRestore()))
             run, sums = saved["run"]["run"], saved["run"]["sha256"]
         except Exception as error:  # Orbax raises whatever the broken file led to
-            raise Damaged(_first_line(error)) from error
+            raise Damaged(_cause(error)) from error
         if _digest(run) != sums[0]:
             raise Damaged(CHANGED)
         ours, shapes = _shapes(template), run["shapes"]
@@ -161,7 +167,7 @@ class Checkpoints:
             args = ocp.args.Composite(state=ocp.args.StandardRestore(template))
             state = self._manager.restore(step, args=args)["state"]
         except Exception as error:
-            raise Damaged(_first_line(error)) from error
+            raise Damaged(_cause(error)) from error
         if _digest(run, state) != sums[1]:
             raise Damaged(CHANGED)
         return state, run

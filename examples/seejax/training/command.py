@@ -131,7 +131,7 @@ def main(argv: list[str] | None = None) -> int:
     >>> main(["--epochs", "0"])
     2
     """
-    logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax and TFDS report each file they touch
+    logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax and TFDS: what matters is raised
     try:
         options = _parse(argv)
         workdir = folder.path(options.here.workdir or folder.default(options.config))
@@ -172,7 +172,7 @@ def main(argv: list[str] | None = None) -> int:
         return 128 + (signals.received or signal.SIGTERM)
     except (RunError, digits.DataError, parallel.DistributedError) as error:
         rate = f" --learning-rate {options.config.learning_rate / 10:g}"
-        hint = f"; go on with a lower rate: {go_on}{rate}" if isinstance(error, Diverged) else ""
+        hint = f"; go on, with a lower rate: {go_on}{rate}" if isinstance(error, Diverged) else ""
         return _failed(f"{error}{hint}")
     except jax.errors.JaxRuntimeError as error:
         if jax.process_count() == 1:
