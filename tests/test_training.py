@@ -4,6 +4,7 @@ What a run has left is read without any code of ours, where that can be: by Orba
 SEEJAX_MOMENTS is how many times the longest of these tests interrupts its run.
 """
 
+import gc
 import hashlib
 import json
 import os
@@ -351,6 +352,8 @@ DAMAGE = {
 }
 
 
+# Orbax leaves coroutines behind when it cannot read: they end here, and not in some later test.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_checkpoint_is_told_of_and_the_one_before_it_does(
     damage, undisturbed, copied, data_dir
@@ -362,6 +365,7 @@ def test_a_damaged_checkpoint_is_told_of_and_the_one_before_it_does(
     assert said[0].startswith("checkpoint 320 is damaged: ") and said[0].endswith("/run/damaged")
     assert len(said[0].splitlines()) == 1 and said[1] == "resumed after epoch 3"
     assert content(copied / "damaged" / "320") == was  # nothing is thrown away
+    gc.collect()
     assert_as_undisturbed(copied, undisturbed)
 
 
@@ -403,7 +407,7 @@ def test_a_lost_config_is_found_in_the_checkpoint(text, copied, undisturbed, dat
 @pytest.mark.skipif(os.getuid() != 0, reason="mounting a small file system takes root")
 def test_a_full_disk_is_one_sentence(data_dir, tmp_path):
     (tmp_path / "disk").mkdir()
-    mounted = ["mount", "-t", "tmpfs", "-o", "size=1100k", "tmpfs", tmp_path / "disk"]
+    mounted = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", tmp_path / "disk"]
     if subprocess.run(mounted, timeout=60, capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
     workdir = tmp_path / "disk" / "run"
@@ -411,9 +415,9 @@ def test_a_full_disk_is_one_sentence(data_dir, tmp_path):
         arguments = ("--epochs", 9, "--data-dir", data_dir, "--workdir", workdir)
         status, out, err = start(*arguments).end()
         assert status == 1 and len(err.splitlines()) == 1, err
-        assert "cannot be written" in err and "o space left on device" in err, err
+        assert "the next checkpoint needs 1.3 MiB, and " in err, err
         told = [line for line in out.splitlines() if line.endswith("saved")]
-        assert f"that of step {40 * len(told)} is safe" in err
+        assert told and f"that of step {40 * len(told)} is safe" in err
         space = ["mount", "-o", "remount,size=20m", tmp_path / "disk"]
         assert subprocess.run(space, timeout=60).returncode == 0
         train(Config(epochs=9), workdir, resume=True, data_dir=data_dir, **QUIET)
