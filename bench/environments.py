@@ -52,8 +52,8 @@ def environment(name: str) -> str:
     """The Python of a peer's environment, made if it is not there or its lock file has changed."""
     folder = BENCH.parent / "build" / "bench" / name
     python, lock = folder / "bin" / "python", BENCH / f"{name}.lock"
-    choice = "\n".join([*pythons(), sys.version, str(has_gpu())])
-    pins = lock.read_bytes() + Path(__file__).read_bytes() + choice.encode()
+    machine = f"{os.environ.get('PEER_PYTHON')} {sys.version} {has_gpu()}".encode()
+    pins = lock.read_bytes() + Path(__file__).read_bytes() + machine
     digest, ready = hashlib.sha256(pins).hexdigest(), folder / "ready"
     if ready.exists() and ready.read_text() == digest:
         return str(python)
