@@ -62,7 +62,7 @@ def write(results: dict[str, Any], path: Path) -> None:
 
 def replace(path: Path, name: str, case: dict[str, Any], order: Sequence[str]) -> None:
     """Put one measured case into the record, in its place; the others stay as they are."""
-    cases = json.loads(path.read_text("utf8"))["cases"] if path.exists() else {}
+    cases = json.loads(path.read_text("utf8")).get("cases", {}) if path.exists() else {}
     cases[name] = case
     write({"cases": {one: cases[one] for one in order if one in cases}}, path)
 
@@ -76,6 +76,6 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         mark = {True: "reached", False: "NOT REACHED", None: ""}[one["reached"]]
         known = f"(known: {', '.join(f'{k:g}' for k in one['known'])})" if one["known"] else ""
         end = " ".join(filter(None, (mark, known, one["note"])))
-        start = f"{one['name']:<26}{one['kind']:<12}{one['of']:<44}"
+        start = f"{one['name']:<32}{one['kind']:<12}{one['of']:<44}"
         lines.append(f"{start}{value:>7}  {goal:<8} {end}".rstrip())
     return "\n".join(lines)
