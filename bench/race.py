@@ -132,10 +132,10 @@ def row(
     )
 
 
-def times(case: Case, name: str, kind: str, above: str, below: str, *goal: Any) -> Row:
-    """How many times as long one contender takes as another; `goal` and `known` as in `row`."""
+def times(case: Case, name: str, kind: str, above: str, below: str, *goal: Any, **why: Any) -> Row:
+    """How many times as long one contender takes as another; goal, known and note as in `row`."""
     value = ratios(*(case["contenders"][who]["seconds"] for who in (above, below)))
-    return row(name, kind, f"{above} / {below}", value, *goal)
+    return row(name, kind, f"{above} / {below}", value, *goal, **why)
 
 
 def once(value: float) -> list[float]:

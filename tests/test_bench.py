@@ -224,7 +224,7 @@ def test_the_judge_knows_closed_forms(alpha: float, closed: float) -> None:
 def test_the_headline_is_the_fastest_form_of_a_peer(fake: Callable) -> None:
     forms = {"peer": [fake("plain", 4.0), fake("tuned", 2.0)], "other": [fake("lone", 0.5)]}
     case = measured(fake("flax"), *(one for both in forms.values() for one in both))
-    rows = training.peers(case, "mlp", forms, {"peer": (1.4,)})
+    rows = training.peers(case, "mlp", forms, {"peer": dict(known=(1.4,))})
     assert [(row["name"], row["kind"], row["of"], row["value"][1]) for row in rows] == [
         ("mlp-peer", "headline", "tuned / flax", 2),
         ("mlp-peer-default", "as it comes", "plain / flax", 4),

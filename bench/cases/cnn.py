@@ -29,7 +29,7 @@ def measure(folder: Path, starts: int) -> Case:
     ]
     title = "100 steps of the CNN 3×3×16, 3×3×32, 128, 10 on 28×28: Adam, batch 32, float32"
     case = training.train(title, contenders, starts)
-    known = {"torch": (0.92,)}  # 9.7 ms a step beside the 10.6 of a jitted step, not of `flax`
+    known = {"torch": dict(known=(0.92,), note="known of a jitted step: 9.7 ms beside 10.6")}
     case["rows"] = [
         *training.peers(case, "cnn", peers, known),
         times(case, "cnn-step", "as it comes", "flax step", "flax"),

@@ -67,13 +67,13 @@ def train(title: str, contenders: Sequence[Contender], starts: int) -> Case:
 
 
 def peers(
-    case: Case, key: str, forms: dict[str, list[Contender]], known: dict[str, tuple[float, ...]]
+    case: Case, key: str, forms: dict[str, list[Contender]], known: dict[str, dict[str, Any]]
 ) -> list[Row]:
     """Each peer at its best, which is to take as long as this book at least, and as it comes."""
     rows = []
     for peer, (plain, *more) in forms.items():
         names = [plain.name, *(one.name for one in more)]
         name, fastest, goal = f"{key}-{peer}", best(case, names), (">=", 1)
-        rows.append(times(case, name, "headline", fastest, "flax", goal, known.get(peer, ())))
+        rows.append(times(case, name, "headline", fastest, "flax", goal, **known.get(peer, {})))
         rows.append(times(case, f"{name}-default", "as it comes", plain.name, "flax"))
     return rows
