@@ -4,6 +4,8 @@ python bench/run.py                       # all cases: make bench
 python bench/run.py --only mlp gpu        # these cases anew; in the record the others stay
 python bench/run.py --record /tmp/x.json  # into another record, for development
 python bench/run.py --check               # exit status 1 where a bound is not reached
+
+A case is written as soon as it is measured. torch.compile needs a C++ compiler at hand (g++).
 """
 
 import argparse
@@ -39,6 +41,8 @@ def main() -> int:
     parser.add_argument("--record", type=Path, default=RESULTS, help="where to write")
     parser.add_argument("--check", action="store_true", help="fail where a bound is not reached")
     args = parser.parse_args()
+    if args.starts < 1:
+        parser.error(f"--starts is 1 at least, not {args.starts}")
     used, done, rows = cores(CORES), [], []
     try:
         for name in args.only or CASES:

@@ -434,5 +434,10 @@ def test_one_case_is_measured_and_written_alone(tmp_path: Path) -> None:
     assert {row["value"] for row in cases["gpu"]["rows"]} == {None}
 
 
+def test_no_start_at_all_is_refused_before_anything_runs() -> None:
+    status, _, err = Process(sys.executable, ROOT / "bench" / "run.py", "--starts", "0").end()
+    assert status == 2 and "--starts is 1 at least, not 0" in err and "written" not in err
+
+
 def test_doctests_of_the_harness() -> None:
     assert doctest.testmod(measure).failed == 0
