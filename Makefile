@@ -44,9 +44,9 @@ test-slurm: $(TEST) ## train under a real Slurm of one node, kill, resume (root;
 screenshot: $(TEST) html ## take README's picture of the built front page
 	@$(TOOLS) tools.screenshot
 
-bench: $(TEST) ## measure this book's code beside its peers, into bench/results.json
-	@$(BIN)/python bench/run.py
-	@$(BIN)/python bench/same_model.py
+bench: $(TEST) ## measure this book's code beside its peers; ONLY="mlp cnn" just those anew
+	@$(BIN)/python bench/run.py $(if $(ONLY),--only $(ONLY))
+	@$(if $(ONLY),,$(BIN)/python bench/same_model.py)
 
 pair: $(DOCS) ## after reading both languages of a page again: make pair PAGE=jit
 	@$(TOOLS) tools.pairs stamp $(PAGE)

@@ -30,6 +30,7 @@ class Contender(NamedTuple):
     script: Path
     case: dict[str, Any]
     environ: dict[str, str] = {}  # noqa: RUF012 - never written
+    environment: str = "jax"  # the name under which its versions are recorded
 
 
 class Worker:
@@ -171,7 +172,7 @@ def cores(limit: int) -> int:
     return len(os.sched_getaffinity(0))
 
 
-TUNING = "XLA_ JAX_ TF_ OMP_ KMP_ MKL_ TORCH_ CUDA_VISIBLE PYTHON MALLOC_ GLIBC_TUNABLES LD_PRELOAD"
+TUNING = "XLA_ JAX_ TF_ KERAS_ OMP_ KMP_ MKL_ TORCH CUDA_VISIBLE PYTHON MALLOC_ GLIBC_ LD_PRELOAD"
 
 # glibc gives the memory of large arrays back, or keeps it, by small accidents of their order; then
 # every call meets its pages anew, and takes twice as long, or does not. Here all contenders keep
@@ -183,10 +184,11 @@ KEEP_MEMORY = {
 }
 
 
-def environ(**more: str) -> dict[str, str]:
+def environ(keep_memory: bool = True, **more: str) -> dict[str, str]:
     """This process' variables without those that would tune one library and not the others."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(tuple(TUNING.split()))}
-    return kept | KEEP_MEMORY | {"PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2"} | more
+    kept |= KEEP_MEMORY if keep_memory else {}
+    return kept | {"PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2"} | more
 
 
 def say(who: str, what: str) -> None:

@@ -1,6 +1,7 @@
-"""JAX's contenders: seejax's entmax, jax.nn.softmax, and the MLP by one jit a batch or one scan."""
+"""JAX's contenders: seejax's entmax, jax.nn.softmax, and training as the book does it."""
 
 import ctypes
+import itertools
 import time
 from functools import partial
 from importlib.metadata import version
@@ -18,7 +19,8 @@ def versions() -> dict[str, str]:
 
 
 def prepare(case: dict):
-    return {"vjp": vjp, "memory": memory, "copy": copy, "epoch": epoch}[case["what"]](case)
+    kinds = {"vjp": vjp, "memory": memory, "copy": copy, "training": training, "products": products}
+    return kinds[case["what"]](case)
 
 
 def forward_backward(case: dict):
@@ -94,22 +96,28 @@ def status(field: str) -> int:
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(field))
 
 
-def epoch(case: dict):
-    """The book's own training: one jitted step a batch, or one scan an epoch."""
+def weights(data: dict) -> list[np.ndarray]:
+    return [
+        data[f"w{i}"] for i in itertools.takewhile(lambda i: f"w{i}" in data, itertools.count())
+    ]
+
+
+def training(case: dict):
+    """An epoch by `train_epoch`, or by a jitted step a batch; in a new order each time, or not."""
     from seejax.classifier import classifier  # what the other cases do not need
     from seejax.training import create_state, train_epoch, train_step
 
     data, batch = dict(np.load(case["data"])), case["batch"]
     x, y = data["x"].reshape(-1, 28, 28, 1), data["y"]
-    network = classifier("linen", image_shape=x.shape[1:])
+    network = classifier(case["network"], image_shape=x.shape[1:])
     images, labels = jax.device_put((x, y))
 
     def begin():
         state = create_state(jax.random.key(0), network, x[:1])
         params = {
-            name: {"kernel": jnp.array(data[f"w{i}"]), "bias": jnp.zeros(data[f"w{i}"].shape[1])}
-            for i, name in enumerate(("Dense1", "Dense2", "Output"))
-        }
+            name: {"kernel": jnp.array(weight), "bias": jnp.zeros(weight.shape[-1])}
+            for name, weight in zip(sorted(state.params), weights(data), strict=True)
+        }  # sorted is the order of the layers: Conv1, Conv2, Dense1, Dense2, Output
         return jax.block_until_ready(state.replace(params=params))
 
     def by_step(state, order):
@@ -119,19 +127,22 @@ def epoch(case: dict):
             sums.append(more)
         return state, jax.tree.map(lambda *leaves: jnp.stack(leaves), *sums)
 
-    def by_scan(state, order):
+    def by_epoch(state, order):
         return train_epoch(state, images, labels, order)
 
-    train = by_step if case["by"] == "step" else by_scan
+    train = by_step if case["by"] == "step" else by_epoch
     shuffled = jax.jit(lambda key: jax.random.permutation(key, len(x)).reshape(-1, batch))
+    keys = map(partial(jax.random.fold_in, jax.random.key(1)), itertools.count())
+    once = shuffled(jax.random.key(1)) if case["order"] == "once" else None
 
     def run(state):
-        _, sums = train(state, shuffled(jax.random.key(1)))
+        order = shuffled(next(keys)) if once is None else once
+        state, sums = jax.block_until_ready(train(state, order))
         return sums.means()["loss"]
 
     def check(loss: float):
         state, early = train(begin(), jnp.arange(case["checked"]).reshape(-1, batch))
-        logits = network.apply(state.params, x[:batch])
+        logits = state.apply_fn(state.variables, x[:batch])
         return {
             "early_loss": np.array(early.means()["loss"]),
             "logits": np.asarray(logits),
@@ -139,3 +150,25 @@ def epoch(case: dict):
         }
 
     return begin, run, check
+
+
+def products(case: dict):
+    """The matrix products of an epoch of the MLP and nothing else, as one scan."""
+    data = dict(np.load(case["data"]))
+    batches = jax.device_put(data["x"].reshape(-1, case["batch"], 784))
+    params = [jnp.array(weight) for weight in weights(data)]
+
+    @jax.jit
+    def epoch(batches, params):
+        def step(_, x):
+            inputs = list(itertools.accumulate(params, jnp.matmul, initial=x))
+            back = inputs.pop()
+            gradients = [inputs[-1].T @ back]
+            for weight, h in zip(params[:0:-1], inputs[-2::-1], strict=True):
+                back = back @ weight.T
+                gradients.append(h.T @ back)
+            return gradients[::-1], None
+
+        return jax.lax.scan(step, params, batches)[0]
+
+    return lambda: None, lambda _: jax.block_until_ready(epoch(batches, params)), lambda _: {}

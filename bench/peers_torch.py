@@ -1,5 +1,6 @@
-"""PyTorch's contenders: deep-spin's entmax, AdaSplash's, and the MLP trained eagerly."""
+"""PyTorch's contenders: deep-spin's entmax, AdaSplash's, and the loop of training."""
 
+import itertools
 import os
 from importlib.metadata import version
 
@@ -20,7 +21,7 @@ def versions() -> dict[str, str]:
 
 
 def prepare(case: dict):
-    return {"entmax": entmax, "epoch": epoch}[case["what"]](case)
+    return {"entmax": entmax, "training": training, "products": products}[case["what"]](case)
 
 
 def wait() -> None:
@@ -31,14 +32,17 @@ def wait() -> None:
 def entmax(case: dict):
     z = torch.from_numpy(np.load(case["z"])).to(DEVICE).requires_grad_()
     g = torch.from_numpy(np.load(case["g"])).to(DEVICE)
+    options = {name: case[name] for name in ("k", "n_iter") if name in case}
     if case["by"] == "entmax15":
-        forward = lambda z: entmax15(z, dim=-1)  # noqa: E731
+        forward = lambda z: entmax15(z, dim=-1, **options)  # noqa: E731
     elif case["by"] == "entmax_bisect":
-        forward = lambda z: entmax_bisect(z, alpha=case["alpha"], dim=-1)  # noqa: E731
+        forward = lambda z: entmax_bisect(z, alpha=case["alpha"], dim=-1, **options)  # noqa: E731
     else:
         from adasplash import triton_entmax  # with a GPU alone
 
         forward = lambda z: triton_entmax(z, alpha=case["alpha"])  # noqa: E731
+    if case.get("compiled"):
+        forward = torch.compile(forward)
 
     def begin() -> None:
         z.grad = None
@@ -52,41 +56,97 @@ def entmax(case: dict):
     return begin, run, lambda p: {"p": p.detach().cpu().numpy(), "dz": z.grad.cpu().numpy()}
 
 
-def epoch(case: dict):
-    data = np.load(case["data"])
+def network(data) -> torch.nn.Sequential:
+    """The layers that the first weights are of, which come as Flax has them: inputs first."""
+    nn, layers = torch.nn, []
+    names = itertools.takewhile(data.__contains__, (f"w{i}" for i in itertools.count()))
+    weights = [data[name] for name in names]
+    convolutions = sum(weight.ndim == 4 for weight in weights)
+    for i, weight in enumerate(weights):
+        if weight.ndim == 4:
+            layer = nn.Conv2d(*weight.shape[2:], weight.shape[:2], padding=weight.shape[0] // 2)
+            weight = weight.transpose(3, 2, 0, 1)
+            layers += [layer, nn.ReLU(), nn.MaxPool2d(2)]
+        else:
+            if 0 < i == convolutions:  # its inputs come as (height, width, channel)
+                layers.append(nn.Flatten())
+                channels = weights[i - 1].shape[-1]
+                side = round((len(weight) // channels) ** 0.5)
+                weight = weight.reshape(side, side, channels, -1).transpose(2, 0, 1, 3)
+                weight = weight.reshape(channels * side * side, -1)
+            layer = nn.Linear(*weight.shape)
+            weight = weight.T
+            layers += [layer, nn.ReLU()]
+        layer.weight.data = torch.from_numpy(np.ascontiguousarray(weight))
+        layer.bias.data.zero_()
+    return nn.Sequential(*layers[:-1])
+
+
+def training(case: dict):
+    """An epoch of the usual loop; fused: Adam as one kernel, compiled: forward and backward."""
+    data, batch = dict(np.load(case["data"])), case["batch"]
     x, y = torch.from_numpy(data["x"]), torch.from_numpy(data["y"].astype(np.int64))
-    nn, batch = torch.nn, case["batch"]
-    loss_of = nn.CrossEntropyLoss()
+    if x.ndim == 4:
+        x = x.permute(0, 3, 1, 2).contiguous()
+    if case.get("channels_last"):
+        x = x.contiguous(memory_format=torch.channels_last)
+    loss_of = torch.nn.CrossEntropyLoss()
     dataset = torch.utils.data.TensorDataset(x, y)
 
     def batches(order):
-        if case["loader"]:  # collects a batch row by row, as its tutorials do
+        if case.get("loader"):  # collects a batch row by row, as its tutorials do
             return torch.utils.data.DataLoader(dataset, batch, sampler=order.tolist())
         return ((x[rows], y[rows]) for rows in order.split(batch))
 
-    def begin():
-        layers = [nn.Linear(*data[f"w{i}"].shape) for i in range(3)]
-        for i, layer in enumerate(layers):
-            layer.weight.data = torch.from_numpy(np.ascontiguousarray(data[f"w{i}"].T))
-            layer.bias.data.zero_()
-        model = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
-        return model, torch.optim.Adam(model.parameters(), 1e-3, eps=1e-8, fused=case["fused"])
+    model = network(data)
+    if case.get("channels_last"):
+        model = model.to(memory_format=torch.channels_last)
+    loss_of_model = lambda model, images, labels: loss_of(model(images), labels)  # noqa: E731
+    if case.get("compiled"):
+        loss_of_model = torch.compile(loss_of_model)
 
-    def train(state, order):
-        model, adam = state
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def begin():
+        model.load_state_dict(start)
+        return torch.optim.Adam(model.parameters(), 1e-3, eps=1e-8, fused=case.get("fused", False))
+
+    def train(adam, order):
         total = torch.zeros(())
         for images, labels in batches(order):
             adam.zero_grad()
-            loss = loss_of(model(images), labels)
+            loss = loss_of_model(model, images, labels)
             loss.backward()
             adam.step()
             total += loss.detach()
         return float(total) / (len(order) // batch)
 
     def check(loss: float):
-        model, adam = begin()
-        early = train((model, adam), torch.arange(case["checked"]))
+        early = train(begin(), torch.arange(case["checked"]))
         logits = model(x[:batch]).detach().numpy()
         return {"early_loss": np.array(early), "logits": logits, "loss": np.array(loss)}
 
-    return begin, lambda state: train(state, torch.randperm(len(x))), check
+    return begin, lambda adam: train(adam, torch.randperm(len(x))), check
+
+
+def products(case: dict):
+    """The matrix products of an epoch of the MLP and nothing else, into memory at hand."""
+    data = np.load(case["data"])
+    batches = torch.from_numpy(data["x"]).reshape(-1, case["batch"], 784)
+    params = [torch.from_numpy(data[f"w{i}"]) for i in range(3)]
+    hidden = [torch.empty(case["batch"], weight.shape[1]) for weight in params]
+    back = [torch.empty_like(h) for h in hidden]
+    gradients = [torch.empty_like(weight) for weight in params]
+
+    def run(_) -> None:
+        for x in batches:
+            inputs = [x, *hidden[:-1]]
+            for weight, before, after in zip(params, inputs, hidden, strict=True):
+                torch.mm(before, weight, out=after)
+            above = hidden[-1]
+            for i in (2, 1, 0):
+                torch.mm(inputs[i].T, above, out=gradients[i])
+                if i:
+                    above = torch.mm(above, params[i].T, out=back[i - 1])
+
+    return lambda: None, run, lambda _: {}

@@ -11,6 +11,7 @@ This file needs NumPy alone: it runs in the environment of every peer.
 import importlib.util
 import json
 import os
+import platform
 import sys
 import time
 
@@ -37,7 +38,8 @@ def main(script: str) -> None:
             begin, run, check = contender.prepare(request["case"])
             first_s, result = timed()  # traced and compiled here, and reported apart
             np.savez(request["save"], **check(result))
-            answer = {"first_s": first_s, "versions": contender.versions()}
+            versions = {"python": platform.python_version()} | contender.versions()
+            answer = {"first_s": first_s, "versions": versions}
         else:
             begun, calls = clock(), 0
             while calls < request["warmups"] or clock() - begun < request["warm_s"]:

@@ -6,6 +6,7 @@ import platform
 import re
 import signal
 import socket
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -20,7 +21,10 @@ sys.path.insert(0, str(ROOT / "bench"))  # scripts, not a package
 
 import environments  # noqa: E402
 import measure  # noqa: E402
+import race  # noqa: E402
+import record  # noqa: E402
 import run  # noqa: E402
+from cases import bisect, entmax15, scores, training  # noqa: E402
 from processes import Process  # noqa: E402
 
 # A contender whose every run moves its own clock on by so many seconds.
@@ -63,17 +67,16 @@ def judge(one: measure.Contender, answers: dict) -> tuple[dict, dict]:
 
 
 def measured(*contenders: measure.Contender, starts: int = 1, rounds: int = 3) -> dict:
-    return run.measured("fakes", contenders, judge, starts, rounds, pause_s=0)[0]
+    return race.race("fakes", contenders, judge, starts, rounds, pause_s=0)[0]
 
 
 def test_a_ratio_is_that_of_the_clock(fake: Callable) -> None:
     group = measured(fake("ours", 0.25), fake("peer", 2.0))
-    row = run.times(group, "x", "peer", "ours", ">=", 8)
-    assert (row["of"], row["value"], row["reached"]) == ("peer / ours", [8, 8, 8], True)
-    assert run.times(group, "x", "peer", "ours", ">=", 8.1)["reached"] is False
-    assert run.times(group, "x", "peer", "ours", "<=", 8)["reached"] is True
-    assert run.times(group, "x", "peer", "ours", "<=", 7.9)["reached"] is False
-    assert run.times(group, "x", "peer", "ours", ">=", None)["reached"] is None
+    row = race.times(group, "x", "headline", "peer", "ours")
+    assert (row["of"], row["value"], row["reached"]) == ("peer / ours", [8, 8, 8], None)
+    goals = {(">=", 8): True, (">=", 8.1): False, ("<=", 8): True, ("<=", 7.9): False}
+    for goal, reached in goals.items():
+        assert race.times(group, "x", "headline", "peer", "ours", goal)["reached"] is reached
 
 
 def test_compiling_is_reported_apart(fake: Callable) -> None:
@@ -209,89 +212,231 @@ def test_the_judge_knows_closed_forms(alpha: float, closed: float) -> None:
     """Two scores apart by d: a logistic, a ramp, and ((d + √(8 - d²)) / 4)² for α = 1.5."""
     d = {1: np.log(3), 2: 1.0, 1.5: 1.2649110640673518}[alpha]
     z, g = np.array([[d, 0.0]]), np.array([[1.0, 0.0]])
-    p = run.entmax_reference(z, g, alpha)["p"][0, 0]
+    p = scores.reference(z, g, alpha)["p"][0, 0]
     assert abs(p - closed) < 1e-12
     if alpha != 2:  # d = 1 is the kink of sparsemax
         h = 1e-4
-        up, down = (run.entmax_reference(z + s * g, g, alpha)["p"] for s in (h, -h))
+        up, down = (scores.reference(z + s * g, g, alpha)["p"] for s in (h, -h))
         slope = (up - down)[0] / (2 * h)
-        assert np.allclose(run.entmax_reference(z, g, alpha)["dz"][0], slope, atol=1e-6)
+        assert np.allclose(scores.reference(z, g, alpha)["dz"][0], slope, atol=1e-6)
 
 
-def test_the_table_says_what_was_not_reached_or_not_measured() -> None:
+def test_the_headline_is_the_fastest_form_of_a_peer(fake: Callable) -> None:
+    forms = {"peer": [fake("plain", 4.0), fake("tuned", 2.0)], "other": [fake("lone", 0.5)]}
+    case = measured(fake("flax"), *(one for both in forms.values() for one in both))
+    rows = training.peers(case, "mlp", forms, {"peer": dict(known=(1.4,))})
+    assert [(row["name"], row["kind"], row["of"], row["value"][1]) for row in rows] == [
+        ("mlp-peer", "headline", "tuned / flax", 2),
+        ("mlp-peer-default", "as it comes", "plain / flax", 4),
+        ("mlp-other", "headline", "lone / flax", 0.5),
+        ("mlp-other-default", "as it comes", "lone / flax", 0.5),
+    ]
+    assert [row["reached"] for row in rows] == [True, None, False, None]
+    assert [row["known"] for row in rows] == [[1.4], [], [], []]
+
+
+def test_fewer_steps_count_only_at_equal_error() -> None:
+    def case(p: float, dz: float) -> dict:
+        entries = {"default": {"p": 2e-7, "dz": 3e-7}, "fewer": {"p": p, "dz": dz}}
+        return {"contenders": {name: {"difference": found} for name, found in entries.items()}}
+
+    assert bisect.as_exact(case(2e-7, 1e-7), "fewer", "default")
+    assert not bisect.as_exact(case(4e-7, 3e-7), "fewer", "default")
+    assert not bisect.as_exact(case(2e-7, 6e-7), "fewer", "default")
+
+
+def test_the_best_k_is_found_and_raced_compiled_too(
+    monkeypatch: pytest.MonkeyPatch, fake: Callable, tmp_path: Path
+) -> None:
+    """By the case itself, with contenders whose speed is known: k = 24 takes 2 s, compiled 1."""
+    seconds = {"seejax": 0.25, "softmax": 0.2, "entmax15": 9.0, "entmax15 k=24 compiled": 1.0}
+
+    def known(library: str, name: str, **case: object) -> measure.Contender:
+        assert "compiled" not in name or case == case | {"k": 24, "compiled": True}
+        return fake(name, seconds.get(name, 2.0 if case.get("k") == 24 else 3.0))
+
+    monkeypatch.setattr(entmax15, "contender", known)
+    monkeypatch.setattr(entmax15, "TURN", dict(warmups=0, repeats=1, pause_s=0))
+    monkeypatch.setattr(scores, "draw", lambda *_: ({}, judge, "known"))
+    rows = {row["name"]: row for row in entmax15.measure(tmp_path, 1, 1.0)["rows"]}
+    assert {name: (row["of"], row["value"][1]) for name, row in rows.items()} == {
+        "entmax15": ("entmax15 k=24 compiled / seejax", 4),
+        "softmax": ("seejax / softmax", 1.25),
+        "entmax15-default": ("entmax15 / seejax", 36),
+        "rule-k": ("entmax15 / entmax15 k=24", 4.5),
+        "rule-compile-entmax15": ("entmax15 k=24 / entmax15 k=24 compiled", 2),
+    }
+
+
+def test_the_table_says_what_was_not_reached_not_measured_or_known_before() -> None:
     rows = [
-        run.row("good", "b / a", [2, 3, 4], ">=", 3),
-        run.row("bad", "a / b", [2, 3, 4], "<=", 2),
-        run.row("gpu", "a / c", None, "<=", 2, "not measured: no GPU at hand"),
+        race.row("good", "headline", "b / a", [2, 3, 4], (">=", 3), (2.5, 3.5)),
+        race.row("bad", "headline", "a / b", [2, 3, 4], ("<=", 2)),
+        race.row("k", "rule", "a / c", [2, 3, 4]),
+        race.row("gpu", "headline", "a / d", None, ("<=", 2), note="not measured: no GPU at hand"),
     ]
-    assert [" ".join(line.split()) for line in run.table(rows).splitlines()] == [
-        "good b / a 3 >= 3 reached",
-        "bad a / b 3 <= 2 NOT REACHED",
-        "gpu a / c – <= 2 not measured: no GPU at hand",
+    assert [" ".join(line.split()) for line in record.table(rows).splitlines()] == [
+        "good headline b / a 3 >= 3 reached (known: 2.5, 3.5)",
+        "bad headline a / b 3 <= 2 NOT REACHED",
+        "k rule a / c 3",
+        "gpu headline a / d – <= 2 not measured: no GPU at hand",
     ]
 
 
-RESULTS = json.loads(run.RESULTS.read_text("utf8")) if run.RESULTS.exists() else {}
+CASE = {
+    "title": "fakes",
+    "date": "2026-01-01",
+    "machine": record.machine(2),
+    "environments": {"jax": {"python": "3.12"}},
+    "rows": [race.row("x", "headline", "b / a", [2.0, 3.0, 4.0], (">=", 3))],
+}
 
 
-def test_results_are_as_the_schema_says(tmp_path: Path) -> None:
-    run.write(RESULTS, tmp_path / "results.json")
-    assert json.loads((tmp_path / "results.json").read_text("utf8")) == RESULTS
-    assert list(tmp_path.iterdir()) == [tmp_path / "results.json"]
-    broken = RESULTS | {"rows": [RESULTS["rows"][0] | {"value": [1.0]}]}
+def test_a_case_measured_anew_replaces_itself_alone(tmp_path: Path) -> None:
+    path, order = tmp_path / "results.json", ("a", "b", "c")
+    for name in ("c", "a", "b"):
+        record.replace(path, name, CASE | {"title": name}, order)
+    record.replace(path, "b", CASE | {"title": "anew"}, order)
+    cases = json.loads(path.read_text("utf8"))["cases"]
+    assert [(name, case["title"]) for name, case in cases.items()] == [
+        ("a", "a"),
+        ("b", "anew"),
+        ("c", "c"),
+    ]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"rows": [CASE["rows"][0] | {"value": [1.0]}]},
+        {"rows": [CASE["rows"][0] | {"goal": [">", 3]}]},
+        {"environments": {"jax": {"jax": "0.12"}}},  # which Python?
+        {"date": "yesterday"},
+    ],
+)
+def test_a_record_that_is_not_as_the_schema_says_is_not_written(
+    tmp_path: Path, broken: dict
+) -> None:
+    record.replace(tmp_path / "results.json", "a", CASE, "a")
+    before = (tmp_path / "results.json").read_bytes()
     with pytest.raises(jsonschema.ValidationError):
-        run.write(broken, tmp_path / "broken.json")
-    assert not (tmp_path / "broken.json").exists()
+        record.replace(tmp_path / "results.json", "a", CASE | broken, "a")
+    assert (tmp_path / "results.json").read_bytes() == before
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+RESULTS = json.loads(record.RESULTS.read_text("utf8"))
+in_cases = pytest.mark.skipif("cases" not in RESULTS, reason="the record is old: make bench")
+
+
+@in_cases
+def test_results_are_as_the_schema_says(tmp_path: Path) -> None:
+    record.write(RESULTS, tmp_path / "results.json")
+    assert json.loads((tmp_path / "results.json").read_text("utf8")) == RESULTS
+    assert list(RESULTS["cases"]) == list(run.CASES)
+    names = [row["name"] for case in RESULTS["cases"].values() for row in case["rows"]]
+    assert len(set(names)) == len(names)
 
 
 def test_results_name_no_machine() -> None:
-    text = run.RESULTS.read_text("utf8")
+    text = record.RESULTS.read_text("utf8")
     assert not re.search(r"(?:/home|/root|/tmp|/work|/Users|\\\\)", text)
     assert socket.gethostname() not in text
 
 
+@in_cases
 def test_results_follow_from_the_recorded_seconds() -> None:
-    rows = {one["name"]: one for one in RESULTS["rows"]}
-    contenders = RESULTS["groups"]["entmax"]["contenders"]
-    each = [
-        peer / ours
-        for peer, ours in zip(
-            contenders["entmax15"]["seconds"], contenders["seejax 1.5"]["seconds"], strict=True
-        )
-    ]
-    assert abs(sorted(each)[len(each) // 2] / rows["entmax-sort"]["value"][1] - 1) < 1e-3
-    for group in RESULTS["groups"].values():
-        for entry in group.get("contenders", {}).values():
+    for case in RESULTS["cases"].values():
+        contenders = case.get("contenders", {})
+        for row in case["rows"]:
+            above, below = row["of"].split(" / ") if " / " in row["of"] else ("", "")
+            if above in contenders and below in contenders:
+                pairs = zip(*(contenders[who]["seconds"] for who in (above, below)), strict=True)
+                middle = statistics.median(a / b for a, b in pairs)
+                assert abs(middle / row["value"][1] - 1) < 1e-3
+        for entry in contenders.values():
+            assert entry["environment"] in case["environments"]
+            assert len(entry["seconds"]) == case["starts"] * case["rounds"]
             for key, limit in entry["tolerance"].items():
                 assert entry["difference"][key] <= limit
 
 
 def test_lock_files_name_no_index_and_hash_everything() -> None:
-    for name in ("torch", "tensorflow"):
+    for name in ("torch", "tensorflow", "keras-jax"):
         text = (ROOT / "bench" / f"{name}.lock").read_text()
         assert "://" not in text and not re.search(r"^(?:-|torch==|nvidia)", text, re.MULTILINE)
         pins = re.findall(r"^[a-z].*$", text, re.MULTILINE)
         assert pins and all(re.match(r"[\w.-]+==[\w.]+ .*\\$", pin) for pin in pins)
 
 
-def test_without_python_3_11_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environments.shutil, "which", lambda *_, **__: None)
+@pytest.mark.parametrize("asked", [None, "/nowhere/python"])
+def test_without_a_python_for_a_peer_it_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: str | None
+) -> None:
+    """Each Python at hand is tried, this one first; one that is asked for is tried alone."""
+    monkeypatch.setattr(environments, "BENCH", tmp_path / "bench")
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / "torch.lock").write_text("")
+    tried = []
+
+    def run(*command: object) -> None:
+        tried.append(str(command[0]))
+        raise measure.ContenderError("no build for this one")
+
+    monkeypatch.setattr(environments, "run", run)
+    monkeypatch.delenv("PEER_PYTHON", raising=False)
+    monkeypatch.setattr(environments.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(environments, "has_gpu", lambda: False)
+    expected = [sys.executable]
+    if sys.version_info[:2] != (3, 11):
+        expected.append("/bin/python3.11")
+    if asked:
+        monkeypatch.setenv("PEER_PYTHON", asked)
+        expected = [asked]
     with pytest.raises(measure.ContenderError, match="make bench PEER_PYTHON="):
-        environments.peer_python()
+        environments.environment.__wrapped__("torch")
+    assert tried == expected
 
 
-def test_stopped_it_writes_nothing_and_leaves_nothing() -> None:
-    before = run.RESULTS.read_bytes()
+def test_stopped_it_keeps_the_record_and_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    record.replace(path, "memory", CASE, ("memory",))
+    before = path.read_bytes()
     process = Process(
         sys.executable,
-        *(ROOT / "bench" / "run.py", "--only", "memory"),
+        *(ROOT / "bench" / "run.py", "--only", "memory", "--record", path),
         env=measure.environ(PYTHONPATH=str(ROOT / "examples")),
     )
     process.wait_for("memory", "err")  # its workers start now
     time.sleep(0.5)
     process.send(signal.SIGINT)
     status, _, err = process.end()
-    assert (status, run.RESULTS.read_bytes()) == (130, before) and "stopped" in err
+    assert (status, path.read_bytes()) == (130, before)
+    assert "stopped" in err and "nothing into results.json" in err
+
+
+def test_one_case_is_measured_and_written_alone(tmp_path: Path) -> None:
+    """The real command; without a GPU the case `gpu` says so, and is recorded all the same."""
+    path = tmp_path / "results.json"
+    record.replace(path, "memory", CASE, ("memory", "gpu"))
+    process = Process(
+        sys.executable,
+        *(ROOT / "bench" / "run.py", "--only", "gpu", "--record", path),
+        env=measure.environ(PATH=str(tmp_path)),  # no nvidia-smi
+    )
+    status, out, err = process.end()
+    assert status == 0, err
+    assert "not measured: no GPU at hand" in out
+    assert "gpu into results.json; the other cases are as they were" in err
+    cases = json.loads(path.read_text("utf8"))["cases"]
+    assert list(cases) == ["memory", "gpu"] and cases["memory"] == CASE
+    assert {row["value"] for row in cases["gpu"]["rows"]} == {None}
+
+
+def test_no_start_at_all_is_refused_before_anything_runs() -> None:
+    status, _, err = Process(sys.executable, ROOT / "bench" / "run.py", "--starts", "0").end()
+    assert status == 2 and "--starts is 1 at least, not 0" in err and "written" not in err
 
 
 def test_doctests_of_the_harness() -> None:
