@@ -1,10 +1,12 @@
 """Parallel training: one device against many, `pmean` by hand, and processes that do not come."""
 
 import os
+import random
 import re
 import signal
 import socket
 import sys
+import time
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +18,12 @@ from jax.sharding import PartitionSpec as P
 from processes import Process
 from seejax import digits, parallel, training
 from seejax.classifier import classifier
-from seejax.training import Config, RunError, main, train
+from seejax.training import Config, RunError, folder, train
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 CONFIG = Config(epochs=3)
+MOMENTS = int(os.environ.get("SEEJAX_MOMENTS", "2"))  # see test_training.py
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +67,7 @@ def test_the_gradient_is_the_mean_of_the_devices_gradients_written_out(train_spl
 
     def device_gradient(params, images, labels):
         def mean_loss(params):
-            logits = state.apply_fn(params, images)
+            logits = state.apply_fn({"params": params}, images)
             return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
         assert images.shape == (8, 8, 8, 1)  # what one device sees
@@ -102,7 +105,7 @@ def test_devices_compute_their_share_and_all_reduce(train_split):
 
     order = digits.epoch_order(jax.random.key(1), len(train_split.labels), 48)
     arrays = parallel.replicate((state, *train_split), mesh)
-    lowered = training.train_epoch.lower(*arrays, parallel.shard(order, mesh, axis=1))
+    lowered = training.scan_epoch.lower(*arrays, parallel.shard(order, mesh, axis=1))
     epoch = lowered.compile().as_text()
     assert "all-reduce" in epoch and "all-gather" not in epoch
     assert "f32[48,128]" not in epoch and "f32[6,128]" in epoch
@@ -167,14 +170,6 @@ def test_a_port_in_use_is_named():
             parallel.initialize(f"localhost:{port}", 2, 0)
 
 
-def test_addresses_alone_are_not_enough(capsys):
-    for option in ("--coordinator", "--num-processes", "--process-id", "--timeout-s"):
-        with pytest.raises(SystemExit) as exit_:
-            main([option, "1"])
-        assert exit_.value.code == 2
-        assert f"{option} needs --distributed" in capsys.readouterr().err
-
-
 # --- in several
 
 
@@ -187,7 +182,7 @@ def free_port() -> int:
 CLUSTERS = ("JAX_", "SLURM_", "KUBERNETES_", "OMPI_", "PMIX_", "TPU_")
 
 
-def start(*commands: list, devices: int = 4, env: dict | None = None) -> list[Process]:
+def start(*commands: list, devices: int = 2, env: dict | None = None) -> list[Process]:
     """Python processes on one machine, each with its own devices."""
     kept = {k: v for k, v in os.environ.items() if not k.upper().startswith(CLUSTERS)}
     kept = {k: v for k, v in kept.items() if "_proxy" not in k.lower()}  # JAX warns of them
@@ -248,7 +243,7 @@ def test_one_device_eight_devices_and_two_processes_of_four_agree(data_dir, tmp_
     assert_close(eight.params, one.params, atol=1e-3)
     assert_close(both.params, one.params, atol=1e-3)
     files = sorted(p.parent.name for p in together.glob("tensorboard/**/events*"))
-    assert files == ["test", "train"]
+    assert files == ["test", "train", "validation"]
 
 
 def test_a_missing_peer_is_an_error_and_not_a_hang(tmp_path):
@@ -258,51 +253,100 @@ def test_a_missing_peer_is_an_error_and_not_a_hang(tmp_path):
     commands.append(["-m", "seejax.training", "--distributed", "--workdir", tmp_path / "run"])
     commands.append(distributed(ports[0], 2, *workdir))
     first, second, nowhere, wrong = map(outcome, start(*commands))
-    for i, (status, out, err) in enumerate([first, second]):
-        assert (status, out, len(err)) == (1, [], 1)
-        expected = f"waited 3 s for 2 processes at localhost:{ports[i]}, and not all of them came"
-        assert expected in err[0] and f"This is process {i}." in err[0]
+    for status, out, err in (first, second):
+        assert (status, out, len(err)) == (-signal.SIGABRT, [], 1), err
+        assert "not all processes came in time" in err[0] and "go on with: python -m" in err[0]
     status, _, err = nowhere
     assert status == 1 and "no cluster was detected" in err[-1] and len(err) == 1
     status, _, err = wrong
-    assert status == 2 and "process_id 2: 0 to 1 is needed" in err[-1]
+    assert status == 2 and "process_id 2: 0 to 1 is needed" in err[-1] and len(err) == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_two_processes_with_one_number(tmp_path):
+    """Another process 1 comes when the two are at work: all end, and each says why in one line."""
+    port = free_port()
+    common = ["--workdir", tmp_path / "run", "--timeout-s", 10]
+    running = start(*(distributed(port, i, *common, "--epochs", 9999) for i in range(2)))
+    running[0].wait_for("saved")
+    running += start(distributed(port, 1, *common, "--resume"))
+    said = []
+    for process in running:
+        status, _, err = outcome(process)
+        assert status in (1, -signal.SIGABRT) and len(err) == 1, err
+        said += err
+    assert any("two processes have --process-id 1: give each another" in line for line in said)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_when_one_is_killed_the_other_ends_and_says_so(victim, data_dir, tmp_path):
+    port = free_port()
+    arguments = ["--epochs", 9999, "--data-dir", data_dir, "--workdir", tmp_path / "run"]
+    running = start(*(distributed(port, i, *arguments) for i in range(2)))
+    running[0].wait_for("saved")
+    running[victim].kill()
+    status, _, (said,) = outcome(running[1 - victim])
+    assert status in (1, -signal.SIGABRT)  # Gloo has noticed, or JAX
+    assert said.startswith("python -m seejax.training: error: process ")
+    assert f"go on with: python -m seejax.training --workdir {tmp_path / 'run'} --resume" in said
+    assert said.endswith(f"--process-id {1 - victim}")
+
+
+def test_stopped_and_killed_and_resumed_together(data_dir, tmp_path):
+    """SIGTERM to one of the two, then SIGKILL to both, and so on: as if nothing had been."""
+    rng = random.Random(0)
+    config = Config(epochs=8 * (MOMENTS + 1))
+    options = ["--epochs", config.epochs, "--data-dir", data_dir]
+
+    def run(workdir: str, *more: str) -> list[Process]:
+        port, where = free_port(), ["--workdir", tmp_path / workdir]
+        commands = [distributed(port, i, *options, *where, *more) for i in range(2)]
+        return start(*commands, devices=1)
+
+    for moment in range(MOMENTS):
+        processes = run("run", *["--resume"] * (moment > 0))
+        processes[0].wait_for("saved")
+        time.sleep(rng.uniform(0, 0.3))
+        if moment % 2:
+            for process in processes:
+                process.kill()
+            continue
+        processes[rng.randrange(2)].send(signal.SIGTERM)
+        (status, _, said), (status_of_second, _, quiet) = map(outcome, processes)
+        assert (status, status_of_second) == (143, 143), (said, quiet)
+        steps = folder.steps(folder.path(tmp_path / "run"))
+        assert said[-1].startswith(f"stopped at step {steps[-1]}, ") and len(said) == 1
+        assert quiet == []
+    for processes in (run("run", "--resume"), run("calm")):
+        assert [outcome(process)[0] for process in processes] == [0, 0]
+
+    def ended(workdir: str) -> tuple[list[bytes], np.ndarray]:
+        where = {"data_dir": data_dir, "resume": True, "say": lambda line: None}
+        state, history = train(config, tmp_path / workdir, **where)  # none is left to run
+        return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state)], losses(history)
+
+    (state, history), (calm, history_of_calm) = ended("run"), ended("calm")
+    assert state == calm and (history == history_of_calm).all()
+
+
+def test_two_processes_agree_to_refuse(data_dir, tmp_path):
+    """One of them finds the folder in use: both end, and neither waits for the other."""
+    with folder.locked(folder.path(tmp_path / "run")):
+        port, options = free_port(), ["--data-dir", data_dir, "--workdir", tmp_path / "run"]
+        ended = [outcome(p) for p in start(*(distributed(port, i, *options) for i in range(2)))]
+    assert [status for status, _, _ in ended] == [1, 1]
+    assert "another run is writing into" in ended[0][2][0]
+    assert "another process cannot go on, and says why" in ended[1][2][0]
 
 
 MEMBER = """
 import functools, sys
 import jax, jax.numpy as jnp
 from seejax import parallel
-parallel.initialize(*sys.argv[1:2], *map(int, sys.argv[2:4]), heartbeat_timeout_s=10, timeout_s=50)
+parallel.initialize(*sys.argv[1:2], *map(int, sys.argv[2:4]), timeout_s=50)
 mesh = parallel.mesh()
 say = functools.partial(print, file=sys.stderr)  # stdout is where Gloo writes, too
 """
-FOREVER = """
-x = parallel.shard(jnp.ones(8), mesh)
-for step in range(10**9):
-    x = x / jax.block_until_ready(jax.jit(jnp.sum)(x))
-    if step == 3:
-        say("running")
-"""
-
-
-@pytest.mark.parametrize("victim", [0, 1])
-def test_when_one_is_killed_the_other_ends_and_says_so(victim):
-    port = free_port()
-    commands = [["-c", MEMBER + FOREVER, f"localhost:{port}", 2, i] for i in range(2)]
-    running = start(*commands)
-    for process in running:
-        process.wait_for("running", "err")
-    running[victim].kill()
-    status, _, err = outcome(running[1 - victim])
-    said = f"process {1 - victim}: process {victim} has died, and without it no other can go on."
-    if victim == 1:
-        assert status == 1 and err[-1].startswith(said)
-    else:  # JAX lost its coordinator, and may be faster
-        assert status in (1, -signal.SIGABRT)
-        assert any(said in line or "another task died" in line for line in err)
-
-
 DISAGREE = """
 for value in (jax.process_index(), 7):
     try:
@@ -327,7 +371,7 @@ def test_slurm_is_detected_and_a_disagreement_is_found():
     command = ["-c", MEMBER + DISAGREE]
     outcomes = [outcome(process) for process in start(command, command, env=slurm)]
     for i, (status, _, err) in enumerate(outcomes):
-        assert status == 0
+        assert status == 0, err
         disagreement, seed, share = err
         assert disagreement.startswith("the processes hold different values") and seed == "7"
         assert share == f"{[[8 * i + 2 * j, 8 * i + 2 * j + 1] for j in range(4)]} 120"

@@ -59,9 +59,11 @@ def replicate(tree: Any, mesh: Mesh) -> Any:
     >>> {shard.data.shape for shard in kernel.addressable_shards}
     {(3, 2)}
     """
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        digest = hashlib.sha256(np.ascontiguousarray(leaf)).digest()
-        assert_same((jax.tree_util.keystr(path), leaf.dtype, leaf.shape, digest))
+
+    def content(leaf: jax.Array | np.ndarray) -> tuple:
+        return leaf.dtype, leaf.shape, hashlib.sha256(np.ascontiguousarray(leaf)).digest()
+
+    assert_same([content(leaf) for leaf in jax.tree.leaves(tree)])
     sharding = NamedSharding(mesh, PartitionSpec())
 
     def put(leaf: jax.Array | np.ndarray) -> jax.Array:

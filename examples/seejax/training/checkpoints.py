@@ -1,7 +1,9 @@
 """Checkpoints that are read back only if each bit is as it was, written while training goes on."""
 
+import contextlib
 import hashlib
 import json
+import shutil
 from typing import Any
 
 import jax
@@ -11,9 +13,11 @@ from etils import epath
 from orbax.checkpoint import checkpoint_managers
 
 from seejax import parallel
+from seejax.training import folder
 from seejax.training.config import RunError
 
 KEPT = 3
+MARGIN = 2**20  # bytes, for all that is not arrays
 BEST = "best"
 CHANGED = "its SHA-256 is not that of what was saved"
 
@@ -40,7 +44,10 @@ def _digest(run: Run, arrays: Any = ()) -> str:
     return sha.hexdigest()
 
 
-def _first_line(error: BaseException) -> str:
+def _cause(error: BaseException) -> str:
+    """What lies under an error of Orbax, in a line."""
+    while under := error.__cause__ or error.__context__:
+        error = under
     return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
@@ -48,11 +55,11 @@ class Checkpoints:
     """The checkpoints of a run: the last few, and with `keep_best` that of the best validation.
 
     Args:
-      folder: where they are; each in a folder of its own, named by the steps taken.
+      place: where they are; each in a folder of its own, named by the steps taken.
       keep_best: keep the one of the lowest `best` that `save` was given, too.
     """
 
-    def __init__(self, folder: epath.Path, keep_best: bool = False) -> None:
+    def __init__(self, place: epath.Path, keep_best: bool = False) -> None:
         kept = [checkpoint_managers.LatestN(KEPT)]
         if keep_best:
             kept.append(
@@ -66,8 +73,8 @@ class Checkpoints:
             preservation_policy=checkpoint_managers.AnyPreservationPolicy(kept),
             cleanup_tmp_directories=True,  # left by a process that was killed while it wrote
         )
-        self._folder = folder
-        self._manager = ocp.CheckpointManager(folder, options=options)
+        self._folder = place
+        self._manager = ocp.CheckpointManager(place, options=options)
         self._writing: int | None = None
         self.last: int | None = None
         """The steps of the last checkpoint that is on the disk."""
@@ -75,6 +82,7 @@ class Checkpoints:
     def save(self, step: int, state: Any, run: Run, best: float | None = None) -> None:
         """Begin to write a checkpoint; `wait` says when it is safe. `state` may be given away."""
         self.wait()
+        self._check_space(state)
         run = run | {"shapes": _shapes(state)}
         items = ocp.args.Composite(
             state=ocp.args.StandardSave(state),
@@ -106,11 +114,26 @@ class Checkpoints:
             raise self._not_written(error) from error
         self.last, self._writing = self._writing or self.last, None
 
+    def _check_space(self, state: Any) -> None:
+        """Before the disk is full: Orbax and TensorBoard fail in threads, with many words."""
+        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state)) + MARGIN
+        free = shutil.disk_usage(self._folder).free if folder.is_local(self._folder) else needed
+        if not parallel.everywhere(free >= needed):
+            raise RunError(
+                f"the next checkpoint needs {needed / 2**20:.1f} MiB, and {free / 2**20:.1f} are "
+                f"left at {self._folder}; {self._safe()}"
+            )
+
+    def _safe(self) -> str:
+        return "none is safe" if self.last is None else f"that of step {self.last} is safe"
+
     def _not_written(self, error: Exception) -> RunError:
-        safe = "no other is there" if self.last is None else f"that of step {self.last} is safe"
+        if jax.process_index() == 0:  # what is half written would keep a full disk full
+            for left in self._folder.glob(f"{self._writing}.*"):
+                left.rmtree(missing_ok=True)
         return RunError(
             f"the checkpoint of step {self._writing} cannot be written to {self._folder} "
-            f"({_first_line(error)}); {safe}"
+            f"({_cause(error)}); {self._safe()}"
         )
 
     def restore(self, template: Any) -> tuple[int, Any, Run, list[str]] | None:
@@ -147,7 +170,7 @@ class Checkpoints:
             saved = self._manager.restore(step, args=ocp.args.Composite(run=ocp.args.JsonRestore()))
             run, sums = saved["run"]["run"], saved["run"]["sha256"]
         except Exception as error:  # Orbax raises whatever the broken file led to
-            raise Damaged(_first_line(error)) from error
+            raise Damaged(_cause(error)) from error
         if _digest(run) != sums[0]:
             raise Damaged(CHANGED)
         ours, shapes = _shapes(template), run["shapes"]
@@ -161,7 +184,7 @@ class Checkpoints:
             args = ocp.args.Composite(state=ocp.args.StandardRestore(template))
             state = self._manager.restore(step, args=args)["state"]
         except Exception as error:
-            raise Damaged(_first_line(error)) from error
+            raise Damaged(_cause(error)) from error
         if _digest(run, state) != sums[1]:
             raise Damaged(CHANGED)
         return state, run
@@ -181,4 +204,7 @@ class Checkpoints:
         self._manager.reload()
 
     def close(self) -> None:
-        self._manager.close()
+        # While one is being written, something else has ended the run, and that is what is told.
+        ignored = (Exception,) if self._writing is not None else ()
+        with contextlib.suppress(*ignored):
+            self._manager.close()

@@ -131,7 +131,8 @@ def main(argv: list[str] | None = None) -> int:
     >>> main(["--epochs", "0"])
     2
     """
-    logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax and TFDS report each file they touch
+    for name in ("absl", "asyncio"):  # Orbax and TFDS report each file; what matters is raised
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         options = _parse(argv)
         workdir = folder.path(options.here.workdir or folder.default(options.config))
@@ -170,9 +171,9 @@ def main(argv: list[str] | None = None) -> int:
         if jax.process_index() == 0:
             print(f"{stopped}; go on with: {go_on}", file=sys.stderr, flush=True)
         return 128 + (signals.received or signal.SIGTERM)
-    except (RunError, digits.DataError, parallel.DistributedError) as error:
+    except (RunError, digits.DataError, parallel.DistributedError, OSError) as error:
         rate = f" --learning-rate {options.config.learning_rate / 10:g}"
-        hint = f"; go on with a lower rate: {go_on}{rate}" if isinstance(error, Diverged) else ""
+        hint = f"; go on, with a lower rate: {go_on}{rate}" if isinstance(error, Diverged) else ""
         return _failed(f"{error}{hint}")
     except jax.errors.JaxRuntimeError as error:
         if jax.process_count() == 1:

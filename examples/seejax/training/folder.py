@@ -138,10 +138,11 @@ def locked(workdir: epath.Path) -> Iterator[None]:
 
 def write_config(workdir: epath.Path, config: Config) -> None:
     """Write config.json; it is the old or the new one at any moment."""
+    new = workdir / f"config.{secrets.token_hex(4)}.new"
     try:
         workdir.mkdir(parents=True, exist_ok=True)
-        new = workdir / f"config.{secrets.token_hex(4)}.new"
         new.write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n", "utf8")
         new.replace(workdir / "config.json")
     except OSError as error:
+        new.unlink(missing_ok=True)
         raise RunError(f"{workdir} cannot be written ({error.strerror or error})") from error

@@ -35,8 +35,9 @@ def tensorboard(workdir: epath.Path, config: Config) -> Iterator[Record]:
         writers: dict[str, SummaryWriter] = {}
 
         def writer(split: str) -> SummaryWriter:
-            if split not in writers:
-                writers[split] = stack.enter_context(SummaryWriter(str(folder / split)))
+            if split not in writers:  # 0: no limit, so nobody waits if a full disk ends the thread
+                writers[split] = SummaryWriter(str(folder / split), max_queue=0)
+                stack.callback(_close, writers[split])
             return writers[split]
 
         rows = [f"| {name} | {value} |" for name, value in vars(config).items()]
@@ -51,6 +52,11 @@ def tensorboard(workdir: epath.Path, config: Config) -> Iterator[Record]:
                         )
 
         yield record
+
+
+def _close(writer: SummaryWriter) -> None:
+    with contextlib.suppress(OSError):  # it can be told again; that a disk is full, others say
+        writer.close()
 
 
 @contextlib.contextmanager
