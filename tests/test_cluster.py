@@ -189,14 +189,14 @@ def test_the_commands_of_both_files_are_ours():
         said = text.replace("\\\n", " ")
         (command,) = re.findall(r"python -m seejax\.training(.*)$", said, re.MULTILINE)
         options = command.replace('"$@"', "").replace('"$workdir"', "folder").split()
-        args = training.command._parser().parse_args(options)
-        assert args.distributed and args.workdir
+        args = training.command._parse(options)
+        assert args.several.distributed and args.here.workdir
         assert "--resume" in text
 
 
 def test_the_record_is_of_the_job_file_and_names_no_machine():
     record = json.loads(RECORD.read_text("utf8"))
-    for run in ("two", "killed", "resumed"):
+    for run in ("two", "killed", "resumed", "stopped"):
         assert record[run]["command"].startswith(f"sbatch {SBATCH.name} runs/")
     assert not re.search(rf"\b{re.escape(socket.gethostname())}\b", RECORD.read_text("utf8"))
     assert record["two"]["ExitCode"] == record["resumed"]["ExitCode"] == "0:0"

@@ -28,7 +28,8 @@ JOB = ROOT / "examples" / "cluster" / "train.sbatch"
 RECORD = ROOT / "examples" / "cluster" / "slurm.json"
 LIMIT_S = 300  # for a job; it takes twenty seconds on a calm machine
 EPOCHS = 5
-KILLED_AFTER = 2
+INTERRUPTED_AFTER = 2
+RUNS = ("one", "two", "killed", "stopped")
 TOLERANCE = 1e-5  # two devices add up the batch in another order
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint")
 DONE = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"}
@@ -94,7 +95,7 @@ class Slurm:
         """The history in the last checkpoint."""
         found = (self.folder / workdir / "checkpoints").glob("[0-9]*")
         last = max(found, key=lambda path: int(path.name))
-        return json.loads((last / "history" / "metadata").read_text("utf8"))
+        return json.loads((last / "run" / "metadata").read_text("utf8"))["run"]["history"]
 
 
 class Job:
@@ -123,6 +124,10 @@ class Job:
         rows = self.slurm("scontrol", "listpids", f"{self.number}.0").splitlines()[1:]
         pids = [int(row.split()[0]) for row in rows if row.split()[4] == str(task)]
         os.kill(pids[0], signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """SIGTERM to the processes of its steps: what a preemption and a time limit begin with."""
+        self.slurm("scancel", "--signal=TERM", self.number)
 
     def record(self) -> dict:
         return {"command": self.command, **self.state(), "log": self.log()}
@@ -164,29 +169,38 @@ def check(slurm: Slurm) -> dict:
         raise Failure(f"losses of one process and of two differ by {apart}")
     say(f"two processes have trained under Slurm: losses equal within {apart:.1e}")
 
-    job = slurm.submit("runs/killed")
-    seen = f"epoch {KILLED_AFTER}/"
-    wait_until(lambda: any(seen in line for line in job.log()), f"epoch {KILLED_AFTER}")
-    job.kill(1)
-    begin = time.monotonic()
-    if job.end()["JobState"] != "FAILED":
-        raise Failure(f"the job without its task 1: {job.state()}")
-    ended_s = time.monotonic() - begin
-    killed = job.record() | {"ended_s": round(ended_s, 1)}
-    if not any("process 1 has died" in line for line in killed["log"]):
-        raise Failure(f"no line says that process 1 has died: {killed['log'][-5:]}")
-    say(f"task 1 was killed: the job failed within {ended_s:.1f} s, and said why")
+    def interrupted(workdir: str, interrupt: Callable[[Job], None]) -> tuple[dict, dict]:
+        """A job that is interrupted after an epoch or two, and the same line again, as recorded."""
+        job = slurm.submit(workdir)
+        seen = f"epoch {INTERRUPTED_AFTER}/"
+        wait_until(lambda: any(seen in line for line in job.log()), f"epoch {INTERRUPTED_AFTER}")
+        interrupt(job)
+        begin = time.monotonic()
+        if job.end()["JobState"] != "FAILED":
+            raise Failure(f"the interrupted job: {job.state()}: {job.log()[-5:]}")
+        first = job.record() | {"ended_s": round(time.monotonic() - begin, 1)}
+        job = slurm.submit(workdir)
+        if job.end()["JobState"] != "COMPLETED":
+            raise Failure(f"{job.command}: {job.state()}: {job.log()[-5:]}")
+        resumed = job.record()
+        if not any("resumed after epoch" in line for line in resumed["log"]):
+            raise Failure("it did not resume")
+        return first, resumed
 
-    job = slurm.submit("runs/killed")
-    if job.end()["JobState"] != "COMPLETED":
-        raise Failure(f"{job.command}: {job.state()}: {job.log()[-5:]}")
-    resumed = job.record()
-    if not any("resumed after epoch" in line for line in resumed["log"]):
-        raise Failure("it did not resume")
-    digests = [bits(slurm, workdir) for workdir in ("runs/two", "runs/killed")]
-    if digests[0] != digests[1]:
-        raise Failure("the resumed run ended in other bits than the one that nobody killed")
-    say("the same command resumed it, and it ended in the same bits")
+    killed, resumed = interrupted("runs/killed", lambda job: job.kill(1))
+    if not any("go on with: python -m seejax.training" in line for line in killed["log"]):
+        raise Failure(f"no line says how to go on: {killed['log'][-5:]}")
+    say(f"task 1 was killed: the job failed within {killed['ended_s']} s, and said how to go on")
+
+    stopped, _ = interrupted("runs/stopped", Job.terminate)
+    if not any("stopped at step" in line for line in stopped["log"]):
+        raise Failure(f"no line says that it was saved: {stopped['log'][-5:]}")
+    say(f"the job was sent SIGTERM: it saved, and ended within {stopped['ended_s']} s")
+
+    digests = [bits(slurm, f"runs/{run}") for run in RUNS[1:]]
+    if len(set(digests)) > 1:
+        raise Failure("a resumed run ended in other bits than the one that nobody interrupted")
+    say("the same command resumed each, and it ended in the same bits")
     return {
         "date": datetime.date.today().isoformat(),
         "versions": {
@@ -194,11 +208,15 @@ def check(slurm: Slurm) -> dict:
             "Python": platform.python_version(),
             **{name: importlib.metadata.version(name) for name in PACKAGES},
         },
-        "losses": {name: losses(slurm.epochs(f"runs/{name}")) for name in ("one", "two", "killed")},
-        "state_sha256": {"two": digests[0], "killed": digests[1]},
+        "losses": {
+            name: losses(slurm.epochs(f"runs/{name}"))
+            for name in ("one", "two", "killed", "stopped")
+        },
+        "state_sha256": dict(zip(RUNS[1:], digests, strict=True)),
         "two": two,
         "killed": killed,
         "resumed": resumed,
+        "stopped": stopped,
     }
 
 
