@@ -1,16 +1,29 @@
 """The networks against a NumPy float64 forward pass, scipy's correlation and finite differences."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from scipy.signal import correlate2d
 
-from seejax.classifier import MODELS, NNXMLP, classifier, unit_interval
+from seejax.classifier import (
+    MODELS,
+    NNXMLP,
+    BatchNormCNN,
+    NNXBatchNormCNN,
+    classifier,
+    from_linen,
+    from_nnx,
+    unit_interval,
+)
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 MLPS = ("linen", "setup", "nnx")
+NORMS = ("batchnorm", "batchnorm-nnx")
 SHAPES = {"8x8": (8, 8, 1), "28x28": (28, 28, 1)}
 
 
@@ -18,31 +31,23 @@ def pixels(shape=(8, 8, 1), batch=5, seed=0):
     return np.random.default_rng(seed).integers(0, 256, (batch, *shape), dtype=np.uint8)
 
 
-def float64(params):
-    """The parameters, with biases that are not zero: a zero would hide that one is left out."""
+def float64(variables):
+    """With biases that are not zero, and so on: what is as it started hides that it is left out."""
     rng = np.random.default_rng(1)
-    return {
-        layer: {
-            name: np.asarray(leaf, np.float64) + (name == "bias") * rng.normal(0, 0.3, leaf.shape)
-            for name, leaf in leaves.items()
-        }
-        for layer, leaves in params.items()
-    }
+
+    def moved(path, leaf):
+        leaf = np.asarray(leaf, np.float64)
+        return leaf if path[-1].key == "kernel" else leaf + rng.uniform(-0.3, 0.3, leaf.shape)
+
+    return jax.tree.map_with_path(moved, variables)
 
 
-def float32(params):
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), params)
+def float32(variables):
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), variables)
 
 
 def dense64(x, layer):
     return x @ layer["kernel"] + layer["bias"]
-
-
-def mlp64(params, images):
-    x = images.reshape(len(images), -1) / 255.0
-    for name in ("Dense1", "Dense2"):
-        x = np.maximum(dense64(x, params[name]), 0.0)
-    return dense64(x, params["Output"])
 
 
 def conv64(x, layer):
@@ -54,7 +59,7 @@ def conv64(x, layer):
                 correlate2d(x[n, :, :, c], kernel[:, :, c, o], mode="same")
                 for c in range(x.shape[3])
             ]
-            out[n, :, :, o] = sum(planes) + layer["bias"][o]
+            out[n, :, :, o] = sum(planes) + layer.get("bias", np.zeros(out.shape[3]))[o]
     return out
 
 
@@ -64,38 +69,164 @@ def pool64(x):
     return x.reshape(batch, height // 2, 2, width // 2, 2, channels).max((2, 4))
 
 
-def cnn64(params, images):
+def norm64(x, layer, stats, train):
+    """BatchNorm, and its statistics after: by the batch while it learns, else by the running."""
+    mean, var = (x.mean((0, 1, 2)), x.var((0, 1, 2))) if train else (stats["mean"], stats["var"])
+    after = {"mean": 0.9 * stats["mean"] + 0.1 * mean, "var": 0.9 * stats["var"] + 0.1 * var}
+    return (x - mean) / np.sqrt(var + 1e-5) * layer["scale"] + layer["bias"], after
+
+
+def forward64(variables, images, train=False):
+    """The logits of each of the networks, and the statistics after; no Dropout."""
+    params, stats, after = variables["params"], variables.get("batch_stats", {}), {}
     x = images / 255.0
-    for name in ("Conv1", "Conv2"):
-        x = pool64(np.maximum(conv64(x, params[name]), 0.0))
-    x = np.maximum(dense64(x.reshape(len(x), -1), params["Dense1"]), 0.0)
-    return dense64(x, params["Output"])
+    for i in (1, 2):
+        if f"Conv{i}" in params:
+            x, norm = conv64(x, params[f"Conv{i}"]), f"BatchNorm{i}"
+            if norm in params:
+                x, after[norm] = norm64(x, params[norm], stats[norm], train)
+            x = pool64(np.maximum(x, 0.0))
+    x = x.reshape(len(x), -1)
+    for name in ("Dense1", "Dense2"):
+        x = np.maximum(dense64(x, params[name]), 0.0) if name in params else x
+    return dense64(x, params["Output"]), after
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("model", MODELS)
 def test_logits_are_those_of_numpy_in_float64(model, shape):
     network, images = classifier(model, shape), pixels(shape, batch=3)
-    params = float64(network.init(jax.random.key(0), images))
-    expected = (cnn64 if model == "cnn" else mlp64)(params, images)
-    logits = network.apply(float32(params), images)
+    variables = float64(network.init(jax.random.key(0), images))
+    logits = network.apply(float32(variables), images)
     assert logits.dtype == jnp.float32
+    expected, _ = forward64(variables, images)
     np.testing.assert_allclose(logits, expected, atol=2e-5)  # float32, sums of up to 784 terms
 
 
+@pytest.mark.parametrize("model", ["cnn", *NORMS])
 @pytest.mark.parametrize("shape", [(7, 9, 1), (4, 5, 3)], ids=str)
-def test_cnn_of_an_odd_image_and_of_colours(shape):
-    network, images = classifier("cnn", shape, classes=3), pixels(shape, batch=2)
-    params = float64(network.init(jax.random.key(0), images))
-    logits = network.apply(float32(params), images)
-    np.testing.assert_allclose(logits, cnn64(params, images), atol=2e-5)
+def test_cnn_of_an_odd_image_and_of_colours(shape, model):
+    network, images = classifier(model, shape, classes=3), pixels(shape, batch=2)
+    variables = float64(network.init(jax.random.key(0), images))
+    logits = network.apply(float32(variables), images)
+    np.testing.assert_allclose(logits, forward64(variables, images)[0], atol=2e-5)
+
+
+# --- BatchNorm and Dropout: as it learns
+
+
+def without_dropout(model):
+    if model == "batchnorm":
+        return from_linen(BatchNormCNN(rate=0.0), train=True)
+    return from_nnx(lambda rngs: NNXBatchNormCNN(rate=0.0, rngs=rngs))
+
+
+@pytest.mark.parametrize("model", NORMS)
+def test_training_normalizes_by_the_batch_and_moves_the_statistics(model):
+    network, images = without_dropout(model), pixels(batch=6)
+    variables = float64(network.init(jax.random.key(0), images))
+    logits, changed = network.apply_train(float32(variables), images, jax.random.key(1))
+    expected, stats = forward64(variables, images, train=True)
+    np.testing.assert_allclose(logits, expected, atol=2e-5)
+    assert changed.keys() == {"batch_stats"}
+    jax.tree.map(
+        lambda ours, true: np.testing.assert_allclose(ours, true, atol=1e-6),
+        changed["batch_stats"],
+        stats,
+    )
+
+
+@pytest.mark.parametrize("owner", NORMS)
+def test_linen_and_nnx_are_equal_in_numbers_statistics_and_gradients(owner):
+    images = pixels(batch=6)
+    networks = [without_dropout(model) for model in NORMS]
+    variables = classifier(owner).init(jax.random.key(3), images)
+
+    def learned(network):
+        def loss(params):
+            logits, changed = network.apply_train(
+                {**variables, "params": params}, images, jax.random.key(0)
+            )
+            return (logits**2).sum(), changed
+
+        return jax.grad(loss, has_aux=True)(variables["params"])
+
+    for one, other in (
+        [network.apply(variables, images) for network in networks],
+        [learned(network) for network in networks],
+    ):
+        jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+@pytest.mark.parametrize("model", NORMS)
+def test_dropout_is_by_its_key_and_only_while_the_network_learns(model):
+    network, images = classifier(model), np.repeat(pixels(batch=1), 2000, 0)
+    variables = network.init(jax.random.key(0), images)
+    keys = jax.random.split(jax.random.key(1), 2)
+    first, again, other = (
+        network.apply_train(variables, images, key)[0] for key in (keys[0], keys[0], keys[1])
+    )
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert len(np.unique(first, axis=0)) > 1990  # each example has a mask of its own
+    used = network.apply(variables, images)
+    assert len(np.unique(used, axis=0)) == 1
+
+    # What is kept is doubled, so the mean over masks is the network without a mask. BatchNorm of
+    # 2000 equal images gives its bias; nothing but Dropout and the last layer come after Dense1.
+    plain, _ = without_dropout(model).apply_train(variables, images, keys[0])
+    spread = np.asarray(first).std(0) / np.sqrt(2000)
+    assert np.all(np.abs(np.asarray(first).mean(0) - plain[0]) < 5 * spread + 1e-6)
+
+
+def test_two_dropouts_have_masks_of_their_own():
+    class Twice(nnx.Module):
+        def __init__(self, rngs):
+            self.weight = nnx.Param(jnp.ones(1000))
+            self.first, self.second = (nnx.Dropout(0.5, rngs=rngs) for _ in range(2))
+
+        def __call__(self, images):
+            ones = jnp.broadcast_to(self.weight[...], (1, 1000))
+            return jnp.stack([self.first(ones), self.second(ones)])
+
+    network = from_nnx(Twice)
+    variables = network.init(jax.random.key(0), None)
+    (first, second), changed = network.apply_train(variables, None, jax.random.key(1))
+    assert changed == {} and not np.array_equal(first, second)
+    assert (network.apply(variables, None) == 1).all()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_bfloat16_computes_and_float32_keeps(model, plain_numpy):
+    network, images = classifier(model, dtype=jnp.bfloat16), pixels(batch=8)
+    exact = classifier(model)
+    variables = network.init(jax.random.key(0), images)
+    jax.tree.map(np.testing.assert_array_equal, variables, exact.init(jax.random.key(0), images))
+
+    def loss(params):
+        logits, changed = network.apply_train(
+            {**variables, "params": params}, images, jax.random.key(0)
+        )
+        return logits.sum(), (logits, changed)
+
+    grads, (logits, changed) = jax.grad(loss, has_aux=True)(variables["params"])
+    for leaf in jax.tree.leaves((variables, grads, logits, changed)):
+        assert leaf.dtype == jnp.float32
+    lowered = jax.jit(network.apply).lower(variables, images).as_text()
+    products = re.findall(r"(?:dot_general|convolution)\b.*->\s*tensor<[\dx]*x(\w+)>", lowered)
+    assert len(products) >= 3 and set(products) == {"bf16"}
+    difference = np.abs(network.apply(variables, images) - exact.apply(variables, images)).max()
+    assert 0 < difference < 0.05  # 8 bits of a number of size 1, a few times over
+
+
+# --- one network, several ways
 
 
 @pytest.mark.parametrize("owner", MLPS)
 def test_the_parameters_of_one_mlp_fit_the_others_bit_for_bit(owner):
     images = pixels()
-    params = classifier(owner).init(jax.random.key(3), images)
-    logits = [np.asarray(classifier(model).apply(params, images)) for model in MLPS]
+    variables = classifier(owner).init(jax.random.key(3), images)
+    logits = [np.asarray(classifier(model).apply(variables, images)) for model in MLPS]
     np.testing.assert_array_equal(logits[0], logits[1])
     np.testing.assert_array_equal(logits[0], logits[2])
 
@@ -107,14 +238,15 @@ def test_linen_starts_alike_however_it_is_written():
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("model", MODELS)
-def test_starts_lecun_normal_with_zero_biases(model, shape):
-    params = classifier(model, shape).init(jax.random.key(7), pixels(shape))
-    for layer in params.values():
-        assert set(layer) == {"kernel", "bias"}
-        kernel, bias = np.asarray(layer["kernel"], np.float64), np.asarray(layer["bias"])
-        assert not bias.any()
-        fan_in = np.prod(kernel.shape[:-1])
-        z = kernel * np.sqrt(fan_in)
+def test_starts_lecun_normal_and_neutral(model, shape):
+    variables = classifier(model, shape).init(jax.random.key(7), pixels(shape))
+    start = {"bias": 0, "scale": 1, "mean": 0, "var": 1}
+    for path, leaf in jax.tree.leaves_with_path(variables):
+        leaf = np.asarray(leaf, np.float64)
+        if path[-1].key in start:
+            assert (leaf == start[path[-1].key]).all()
+            continue
+        z = leaf * np.sqrt(np.prod(leaf.shape[:-1]))  # times the root of the fan-in
         # Standard errors of n normal draws, five of them: 1/√n the mean, 1/√(2n) the deviation.
         assert abs(z.mean()) < 5 / np.sqrt(z.size)
         assert abs(z.std() - 1) < 5 / np.sqrt(2 * z.size)
@@ -123,29 +255,33 @@ def test_starts_lecun_normal_with_zero_biases(model, shape):
 
 def test_sizes_are_those_counted_by_hand():
     def size(model, shape):
-        params = classifier(model, shape).init(jax.random.key(0), pixels(shape))
-        return sum(leaf.size for leaf in jax.tree.leaves(params))
+        variables = classifier(model, shape).init(jax.random.key(0), pixels(shape))
+        return sum(leaf.size for leaf in jax.tree.leaves(variables["params"]))
 
     for model in MLPS:
         assert size(model, (28, 28, 1)) == 118_282  # (784 + 1)·128 + (128 + 1)·128 + (128 + 1)·10
     assert size("cnn", (8, 8, 1)) == 10 * 16 + 145 * 32 + (2 * 2 * 32 + 1) * 128 + 129 * 10
+    for model in NORMS:  # no bias in a convolution, a scale and a bias a channel after it
+        assert size(model, (8, 8, 1)) == 9 * 16 + 144 * 32 + 2 * 48 + 129 * 128 + 129 * 10
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_gradient_against_finite_differences_in_float64(model):
-    network, images = classifier(model), pixels(batch=4)
-    labels = np.array([3, 1, 4, 1])
-    params = float64(network.init(jax.random.key(0), images))
-    forward = cnn64 if model == "cnn" else mlp64
+    train = model in NORMS
+    network = without_dropout(model) if train else classifier(model)
+    images, labels = pixels(batch=4), np.array([3, 1, 4, 1])
+    variables = float64(network.init(jax.random.key(0), images))
 
     def loss(params):
-        log_p = jax.nn.log_softmax(network.apply(params, images))
-        return -log_p[jnp.arange(4), labels].mean()
+        given = {**float32(variables), "params": params}
+        logits, _ = network.apply_train(given, images, jax.random.key(0))
+        return -jax.nn.log_softmax(logits)[jnp.arange(4), labels].mean()
 
     def loss64(params):
-        logits = forward(params, images)
+        logits, _ = forward64({**variables, "params": params}, images, train)
         return (np.logaddexp.reduce(logits, axis=1) - logits[np.arange(4), labels]).mean()
 
+    params = variables["params"]
     grads = jax.grad(loss)(float32(params))
     rng = np.random.default_rng(2)
     for layer, leaves in params.items():  # along one random direction for each leaf
@@ -165,16 +301,15 @@ def test_gradient_against_finite_differences_in_float64(model):
 @pytest.mark.parametrize("model", MODELS)
 def test_gradient_for_a_float_image_against_finite_differences(model):
     network, images = classifier(model), pixels(batch=2) / 255.0
-    params = float64(network.init(jax.random.key(0), images))
-    forward = cnn64 if model == "cnn" else mlp64
+    variables = float64(network.init(jax.random.key(0), images))
     rng = np.random.default_rng(3)
     weights, direction = rng.normal(size=(2, 10)), rng.normal(size=images.shape)
 
     def loss(images):
-        return (network.apply(float32(params), images) * weights.astype(np.float32)).sum()
+        return (network.apply(float32(variables), images) * weights.astype(np.float32)).sum()
 
     def loss64(t):
-        return (forward(params, 255.0 * (images + t * direction)) * weights).sum()
+        return (forward64(variables, 255.0 * (images + t * direction))[0] * weights).sum()
 
     grad = jax.grad(loss)(jnp.asarray(images, jnp.float32))
     slope = (loss64(1e-7) - loss64(-1e-7)) / 2e-7
@@ -217,19 +352,19 @@ def test_init_and_apply_are_pure(model):
 @pytest.mark.parametrize("model", MODELS)
 def test_bytes_and_floats_of_the_same_image_give_the_same_logits(model):
     network, images = classifier(model), pixels()
-    params = network.init(jax.random.key(0), images)
-    logits = network.apply(params, images)
+    variables = network.init(jax.random.key(0), images)
+    logits = network.apply(variables, images)
     scaled = images.astype(np.float32) / np.float32(255)
-    np.testing.assert_allclose(network.apply(params, scaled), logits, atol=1e-6)
-    assert network.apply(params, jnp.asarray(scaled, jnp.bfloat16)).dtype == jnp.float32
+    np.testing.assert_allclose(network.apply(variables, scaled), logits, atol=1e-6)
+    assert network.apply(variables, jnp.asarray(scaled, jnp.bfloat16)).dtype == jnp.float32
 
 
 @pytest.mark.parametrize("bad", [np.int32, np.int8, bool, np.complex64])
 def test_a_dtype_without_a_known_scale_is_refused(bad):
     network = classifier()
-    params = network.init(jax.random.key(0), pixels())
+    variables = network.init(jax.random.key(0), pixels())
     with pytest.raises(TypeError, match=r"uint8 \(0\.\.255\) or float"):
-        network.apply(params, pixels().astype(bad))
+        network.apply(variables, pixels().astype(bad))
     with pytest.raises(TypeError, match="uint8"):
         unit_interval(pixels().astype(bad))
 
@@ -237,15 +372,19 @@ def test_a_dtype_without_a_known_scale_is_refused(bad):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("shape", [(8, 8, 1), (5, 8, 8), (5, 28, 28, 1), (5, 64)], ids=str)
 def test_images_of_another_shape_are_refused(model, shape):
-    network = classifier(model)
-    params = network.init(jax.random.key(0), pixels())
-    for call in (lambda x: network.init(jax.random.key(0), x), lambda x: network.apply(params, x)):
+    network, key = classifier(model), jax.random.key(0)
+    variables = network.init(key, pixels())
+    for call in (
+        lambda images: network.init(key, images),
+        lambda images: network.apply(variables, images),
+        lambda images: network.apply_train(variables, images, key),
+    ):
         with pytest.raises(ValueError, match=r"expected \(batch, 8, 8, 1\)"):
             call(np.zeros(shape, np.uint8))
 
 
 def test_names_the_choices():
-    with pytest.raises(ValueError, match="'vit' is not one of linen, setup, nnx, cnn"):
+    with pytest.raises(ValueError, match="'vit' is not one of linen, setup, nnx, cnn, batchnorm"):
         classifier("vit")
 
 
@@ -255,10 +394,14 @@ def test_a_shape_that_cannot_be_is_refused(shape):
         classifier(image_shape=shape)
 
 
+def test_the_same_description_is_the_same_object():
+    assert classifier("cnn", [8, 8, 1], dtype="bfloat16") is classifier("cnn", dtype=jnp.bfloat16)
+
+
 def test_numbers_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="classes"):
         classifier(classes=0)
-    with pytest.raises(ValueError, match="3x3 pixels are too few"):
+    with pytest.raises(ValueError, match="3x3 is too small"):
         classifier("cnn", (3, 3, 1))
 
 
@@ -271,5 +414,5 @@ def test_the_nnx_network_is_only_shaped_until_it_is_initialised(monkeypatch):
         built.append(isinstance(self.Dense1.kernel[...], jax.core.Tracer))
 
     monkeypatch.setattr(NNXMLP, "__init__", spy)
-    classifier("nnx")
+    classifier("nnx", classes=7)  # one that no other test has asked for
     assert built == [True]

@@ -34,11 +34,11 @@ def start(code: str, *args: object) -> Process:
 
 
 def test_digits_are_those_of_scikit_learn_each_once(data_dir):
-    train, test = (digits.load("digits", split, data_dir) for split in digits.SPLITS)
-    assert len(train.labels) == 1437 and len(test.labels) == 360
+    splits = [digits.load("digits", split, data_dir) for split in digits.SPLITS]
+    assert [len(split.labels) for split in splits] == [1293, 144, 360]
     levels, labels = load_digits(return_X_y=True)
     assert set(np.unique(levels)) == set(range(17))
-    ours = [(int(y), tuple(x.ravel())) for s in (train, test) for x, y in zip(*s, strict=True)]
+    ours = [(int(y), tuple(x.ravel())) for s in splits for x, y in zip(*s, strict=True)]
     theirs = [
         (int(y), tuple((x * 255 / 16).round().astype(int)))
         for x, y in zip(levels, labels, strict=True)
@@ -46,15 +46,43 @@ def test_digits_are_those_of_scikit_learn_each_once(data_dir):
     assert sorted(ours) == sorted(theirs)
 
 
-def test_every_class_and_every_part_of_the_file_is_in_both_splits(data_dir):
-    test = digits.load("digits", "test", data_dir)
+@pytest.mark.parametrize(("split", "share"), [("test", 1 / 5), ("validation", 4 / 50)])
+def test_every_class_and_every_part_of_the_file_is_in_each_split(split, share, data_dir):
+    chosen = digits.load("digits", split, data_dir)
     levels, labels = load_digits(return_X_y=True)
-    shares = np.bincount(test.labels) / np.bincount(labels)
-    assert np.all(np.abs(shares - 0.2) < 1 / 170)
+    shares = np.bincount(chosen.labels) / np.bincount(labels)
+    assert np.all(np.abs(shares - share) < 1 / 170)
     known = {tuple((x * 255 / 16).round().astype(int)): i for i, x in enumerate(levels)}
-    places = np.array([known[tuple(x.ravel())] for x in test.images])
+    places = np.array([known[tuple(x.ravel())] for x in chosen.images])
     eighths, _ = np.histogram(places, bins=8, range=(0, 1797))  # the file is ordered by writer
-    assert np.all(np.abs(eighths - 45) <= 10)
+    expected = len(places) / 8
+    assert np.all(np.abs(eighths - expected) <= 3 * np.sqrt(expected))
+
+
+def test_the_test_split_is_the_file_and_the_other_two_share_theirs(data_dir):
+    builder = tfds.builder_from_directory(data_dir / "digits" / "1.0.0")
+    for stored, splits in (("test", ["test"]), ("train", ["train", "validation"])):
+        records = list(builder.as_data_source(stored))
+        images = [record["image"].tobytes() for record in records]
+        taken = []
+        for split in splits:
+            ours = digits.load("digits", split, data_dir)
+            places = [images.index(image.tobytes()) for image in ours.images]
+            assert places == sorted(places)  # in the order of the file
+            assert [records[i]["label"] for i in places] == ours.labels.tolist()
+            taken += places
+        assert sorted(taken) == list(range(len(records)))
+
+
+@pytest.mark.parametrize("split", digits.SPLITS)
+def test_what_is_read_one_by_one_is_what_is_loaded(split, data_dir):
+    records, numbers = digits.source("digits", split, data_dir)
+    loaded = digits.load("digits", split, data_dir)
+    assert len(numbers) == len(loaded.labels)
+    for i in (0, 7, -1):
+        record = records[numbers[i]]
+        assert np.array_equal(record["image"], loaded.images[i])
+        assert record["label"] == loaded.labels[i]
 
 
 def test_features_are_declared_as_tfds_declares_them(data_dir):
@@ -63,8 +91,10 @@ def test_features_are_declared_as_tfds_declares_them(data_dir):
     assert builder.info.features["image"].shape == (8, 8, 1)
     assert builder.info.splits["train"].num_examples == 1437
     first = builder.as_data_source("train")[0]
-    images, labels = digits.load("digits", "train", data_dir)
-    assert np.array_equal(first["image"], images[0]) and first["label"] == labels[0]
+    assert (
+        first["image"].shape == digits.IMAGE_SHAPES["digits"] and first["image"].dtype == np.uint8
+    )
+    assert first["label"] in range(10)
 
 
 def test_four_processes_prepare_at_the_same_time(data_dir, tmp_path):
@@ -115,7 +145,7 @@ def test_a_place_that_cannot_be_written(tmp_path):
         digits.load("digits", "train", tmp_path / "file")
 
 
-@pytest.mark.parametrize("arguments", [("cats",), ("digits", "validation"), ("",)])
+@pytest.mark.parametrize("arguments", [("cats",), ("digits", "all"), ("",)])
 def test_unknown_names_list_the_known(arguments):
     with pytest.raises(ValueError, match="choose from"):
         digits.load(*arguments)
@@ -148,9 +178,13 @@ def by_bytes(images: np.ndarray, labels: np.ndarray) -> list:
 
 def test_mnist_is_downloaded_prepared_and_read(mnist_server, tmp_path, capfd):
     for split, prefix in (("train", "train"), ("test", "t10k")):
-        images, labels = digits.load("mnist", split, tmp_path / "data")
-        assert images.shape[1:] == (28, 28, 1) and images.dtype == np.uint8
-        assert by_bytes(images, labels) == by_bytes(
+        parts = ("train", "validation") if split == "train" else ("test",)
+        found = []
+        for part in parts:
+            images, labels = digits.load("mnist", part, tmp_path / "data")
+            assert images.shape[1:] == digits.IMAGE_SHAPES["mnist"] and images.dtype == np.uint8
+            found += by_bytes(images, labels)
+        assert sorted(found) == by_bytes(
             mnist_server[f"{prefix}-images-idx3-ubyte"], mnist_server[f"{prefix}-labels-idx1-ubyte"]
         )
     assert "tensorflow" not in sys.modules

@@ -13,6 +13,7 @@ Where the layers have the same names, the variables of one fit the others:
 ...     assert jnp.array_equal(other.apply(variables, images), logits)
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -182,8 +183,9 @@ class NNXBatchNormCNN(nnx.Module):
 
     def __call__(self, images: jax.Array) -> jax.Array:
         x = unit_interval(images)
-        x = nnx.max_pool(nnx.relu(self.BatchNorm1(self.Conv1(x))), (2, 2), strides=(2, 2))
-        x = nnx.max_pool(nnx.relu(self.BatchNorm2(self.Conv2(x))), (2, 2), strides=(2, 2))
+        for conv, norm in ((self.Conv1, self.BatchNorm1), (self.Conv2, self.BatchNorm2)):
+            y = norm(conv(x)).astype(x.dtype)  # float32 statistics make it float32, unlike Linen's
+            x = nnx.max_pool(nnx.relu(y), (2, 2), strides=(2, 2))
         x = nnx.relu(self.Dense1(x.reshape(x.shape[0], -1)))
         return self.Output(self.Dropout(x))
 
@@ -270,7 +272,8 @@ def computed_in(network: Classifier, dtype: DTypeLike) -> Classifier:
     """The same network, computed in this dtype; its variables and its logits are float32.
 
     A layer of Flax computes in the dtype of its inputs and parameters. The cast is differentiable,
-    so gradients and optimizer see float32 alone; BatchNorm keeps its statistics in float32.
+    so gradients and optimizer see float32 alone. BatchNorm keeps its statistics in float32; that of
+    NNX then returns float32, and a network has to cast it.
 
     >>> network = computed_in(classifier("linen"), jnp.bfloat16)
     >>> images = jnp.zeros((1, 8, 8, 1), jnp.uint8)
@@ -337,9 +340,9 @@ def classifier(
       classes: number of logits.
       dtype: what the layers compute in, such as `jnp.bfloat16`; see `computed_in`.
     Returns:
-      Classifier; images are uint8 (0..255) or float (already 0..1), of shape
-      (batch, *image_shape). Kernels start lecun-normal, biases zero. Nothing but the shape of the
-      images given to init matters. Linen and NNX draw different numbers from the same key.
+      Classifier, the same object each time. Images are uint8 (0..255) or float (already 0..1), of
+      shape (batch, *image_shape). Kernels start lecun-normal, biases zero. Nothing but the shape
+      of the images given to init matters. Linen and NNX draw different numbers from the same key.
     Raises:
       ValueError: a model, image shape or number of classes that cannot be; when called, images of
         another shape. TypeError: when called, images of another dtype.
@@ -363,6 +366,13 @@ def classifier(
     is_mlp = model in ("linen", "setup", "nnx")
     if not is_mlp and min(shape[:2]) < 4:
         raise ValueError(f"{model} halves the image twice, {shape[0]}x{shape[1]} is too small")
+    return _classifier(model, shape, classes, jnp.dtype(dtype))
+
+
+@functools.cache  # functions made anew would make jit trace everything again
+def _classifier(
+    model: str, shape: tuple[int, int, int], classes: int, dtype: jnp.dtype
+) -> Classifier:
     networks = {
         "linen": lambda: from_linen(CompactMLP(classes=classes)),
         "setup": lambda: from_linen(SetupMLP(classes=classes)),

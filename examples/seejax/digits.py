@@ -200,9 +200,7 @@ def _prepared(name: str, data_dir: str | PathLike | None) -> tfds.core.DatasetBu
 
 
 @contextlib.contextmanager
-def _stored(
-    name: str, split: str, data_dir: str | PathLike | None
-) -> Iterator[Callable[..., Sequence[dict[str, Any]]]]:
+def _stored(name: str, split: str, data_dir: str | PathLike | None) -> Iterator[Callable[..., Any]]:
     """What reads the records of the files in which a split lies: those of train or of test."""
     if name not in DATASETS:
         raise ValueError(f"dataset {name!r}: choose from {', '.join(DATASETS)}")

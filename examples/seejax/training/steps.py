@@ -144,10 +144,11 @@ def train_epoch(
 
 
 def _slow_in_scan(params: Any) -> bool:
-    """Whether XLA computes these layers slowly inside a loop of its own.
+    """Whether a step of these layers is slow inside a loop of XLA's own, which a scan becomes.
 
-    On a CPU it hands a convolution to a fast library with many threads, but not from inside a
-    while loop, which a scan becomes: jax-ml/jax#12868.
+    On a CPU it has a fast kernel for a convolution whose channels are the last axis. Those that
+    its gradients are made of have another layout, and only outside a loop XLA turns them first:
+    jax-ml/jax#12868. Evaluation needs no gradient, so it is a scan everywhere.
     """
     has_convolution = any(jnp.ndim(leaf) == 4 for leaf in jax.tree.leaves(params))
     return has_convolution and jax.default_backend() == "cpu"
@@ -178,6 +179,7 @@ def _stacked(parts: list[Sums]) -> Sums:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
 
 
+@functools.partial(jax.jit, static_argnames="batch_size")
 def evaluate(
     state: TrainState, images: jax.Array, labels: jax.Array, batch_size: int = 256
 ) -> Sums:
@@ -190,26 +192,13 @@ def evaluate(
     Returns:
       Sums with one entry for each batch.
     """
-    batches = -(-len(labels) // batch_size)
-    order = np.arange(batches * batch_size, dtype=np.int32).reshape(batches, batch_size)
-    if not _slow_in_scan(state.params):
-        return _scan_evaluate(state, images, labels, order)
-    return _stacked([_evaluate_batch(state, images, labels, batch) for batch in order])
+    n = len(labels)
+    batches = -(-n // batch_size)
 
+    def batch_sums(numbers: jax.Array) -> Sums:
+        present = numbers < n
+        numbers = jnp.where(present, numbers, 0)
+        logits = state.apply_fn(state.variables, images[numbers])
+        return _sums(logits, labels[numbers], present)[1]
 
-@jax.jit
-def _evaluate_batch(
-    state: TrainState, images: jax.Array, labels: jax.Array, batch: jax.Array
-) -> Sums:
-    """Sums over the examples of these numbers; those from n on do not exist."""
-    present = batch < len(labels)
-    batch = jnp.where(present, batch, 0)
-    logits = state.apply_fn(state.variables, images[batch])
-    return _sums(logits, labels[batch], present)[1]
-
-
-@jax.jit
-def _scan_evaluate(
-    state: TrainState, images: jax.Array, labels: jax.Array, order: jax.Array
-) -> Sums:
-    return jax.lax.map(functools.partial(_evaluate_batch, state, images, labels), order)
+    return jax.lax.map(batch_sums, jnp.arange(batches * batch_size).reshape(batches, batch_size))
