@@ -369,7 +369,7 @@ def test_slurm_is_detected_and_a_disagreement_is_found():
         "JAX_COORDINATOR_PORT": str(free_port()),  # otherwise made from the job's number
     }
     command = ["-c", MEMBER + DISAGREE]
-    outcomes = [outcome(process) for process in start(command, command, env=slurm)]
+    outcomes = [outcome(process) for process in start(command, command, devices=4, env=slurm)]
     for i, (status, _, err) in enumerate(outcomes):
         assert status == 0, err
         disagreement, seed, share = err

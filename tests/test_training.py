@@ -520,7 +520,7 @@ def test_a_loss_that_exploded_is_warned_of(data_dir, tmp_path):
 
 
 def test_the_best_checkpoint_stays_and_patience_ends(data_dir, tmp_path, monkeypatch):
-    losses = iter([5.0, 2.0, 3.0, 4.0, 3.0, 1.0, 9.0])
+    losses = iter([5.0, 2.0, 3.0, 4.0, 3.0, 3.5, 1.0])
     monkeypatch.setattr(
         training.run,
         "evaluate",
@@ -528,17 +528,17 @@ def test_the_best_checkpoint_stays_and_patience_ends(data_dir, tmp_path, monkeyp
             next(losses) if len(images) == 144 else 1.0, 1, 1
         ),
     )
+    workdir, kept = tmp_path / "run", {"best": True, "data_dir": data_dir, **QUIET}
     config = Config(epochs=9, early_stopping=3)
-    _, history = train(config, tmp_path / "run", best=True, data_dir=data_dir, **QUIET)
+    _, history = train(config, workdir, **kept)
     assert [epoch["validation_loss"] for epoch in history] == [5.0, 2.0, 3.0, 4.0, 3.0]
-    assert checkpoints(tmp_path / "run") == [80, 120, 160, 200]
-    more = {"best": True, "resume": True, "data_dir": data_dir, **QUIET}
-    _, again = train(config, tmp_path / "run", **more)  # it is over, and stays so
+    assert checkpoints(workdir) == [80, 120, 160, 200]  # the best, and the last three
+    _, again = train(config, workdir, resume=True, **kept)  # it is over, and stays so
     assert again == history
-    patient = Config(epochs=7, early_stopping=4)
-    train(patient, tmp_path / "run", **more)
-    assert checkpoints(tmp_path / "run") == [200, 240, 280]  # 240 is the best now
-    assert checkpoints(tmp_path / "run")[1] == 240
+    train(Config(epochs=6), workdir, resume=True, **kept)
+    assert checkpoints(workdir) == [80, 160, 200, 240]
+    train(Config(epochs=7), workdir, resume=True, **kept)
+    assert checkpoints(workdir) == [200, 240, 280]  # the best is the last now
 
 
 def test_a_profile_of_some_steps(data_dir, tmp_path):

@@ -60,11 +60,14 @@ class Checkpoints:
     """
 
     def __init__(self, place: epath.Path, keep_best: bool = False) -> None:
-        kept = [checkpoint_managers.LatestN(KEPT)]
+        kept: list = [checkpoint_managers.LatestN(KEPT)]
+        metric = {}
         if keep_best:
+            metric = {"best_fn": lambda metrics: metrics[BEST], "best_mode": "min"}  # saved with it
             kept.append(
                 checkpoint_managers.BestN(
-                    get_metric_fn=lambda metrics: -metrics[BEST],
+                    get_metric_fn=metric["best_fn"],
+                    reverse=True,
                     n=1,
                     keep_checkpoints_without_metrics=False,
                 )
@@ -72,6 +75,7 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(
             preservation_policy=checkpoint_managers.AnyPreservationPolicy(kept),
             cleanup_tmp_directories=True,  # left by a process that was killed while it wrote
+            **metric,
         )
         self._folder = place
         self._manager = ocp.CheckpointManager(place, options=options)
@@ -149,17 +153,17 @@ class Checkpoints:
         """
         damaged: dict[int, str] = {}
         for step in sorted(self._manager.all_steps(), reverse=True):
-            state = run = None
+            read: tuple[Any, Run] | None = None
             try:
-                state, run = self._read(step, template)
+                read = self._read(step, template)
             except Damaged as error:
                 damaged[step] = str(error)
-            if not parallel.everywhere(state is not None):
-                damaged.setdefault(step, "another process cannot read it")
-                continue
-            self._move_aside(damaged)
-            self.last = step
-            return step, state, run, [f"checkpoint {k} is damaged: {damaged[k]}" for k in damaged]
+            if parallel.everywhere(read is not None) and read:
+                self._move_aside(damaged)
+                self.last = step
+                lines = [f"checkpoint {k} is damaged: {why}" for k, why in damaged.items()]
+                return step, *read, lines
+            damaged.setdefault(step, "another process cannot read it")
         if damaged:
             reasons = "; ".join(f"{step}: {reason}" for step, reason in damaged.items())
             raise RunError(f"no checkpoint in {self._folder} can be read ({reasons})")

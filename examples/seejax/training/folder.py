@@ -48,6 +48,15 @@ def is_local(workdir: epath.Path) -> bool:
     return "://" not in os.fspath(workdir)
 
 
+def absolute(workdir: epath.Path) -> epath.Path:
+    """The same place, whatever the current folder is.
+
+    >>> absolute(epath.Path("gs://bucket/run")).as_posix()
+    'gs://bucket/run'
+    """
+    return workdir.resolve() if is_local(workdir) else workdir
+
+
 def steps(workdir: epath.Path) -> list[int]:
     """The checkpoints that are complete: at how many steps each was saved, in order."""
     folder = workdir / CHECKPOINTS
@@ -102,7 +111,7 @@ def check(workdir: epath.Path, config: Config, resume: bool) -> None:
     elif names - {"lock"} and "config.json" not in names:
         raise RunError(f"{workdir} is not empty: choose another --workdir")
     if is_local(workdir):
-        places = (workdir, *epath.Path(os.path.abspath(workdir)).parents)
+        places = (workdir, *absolute(workdir).parents)
         existing = next(place for place in places if place.exists())
         if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
             raise RunError(f"{workdir} cannot be written: choose another --workdir")

@@ -17,7 +17,7 @@ from seejax.training import folder, records
 from seejax.training.checkpoints import Checkpoints
 from seejax.training.config import Config, RunError
 from seejax.training.records import Epoch
-from seejax.training.steps import Sums, TrainState, create_state, evaluate, train_epoch
+from seejax.training.steps import TrainState, create_state, evaluate, train_epoch
 
 PIECE = 50
 """Steps in one program: between two of them a run can be asked to stop, and can be saved."""
@@ -97,6 +97,7 @@ def train(
     if mesh is not None:  # all processes meet here, and none has written anything before
         parallel.assert_same((config, resume, save_every, best))
         state, splits = parallel.replicate((state, splits), mesh)
+    images, labels = splits["train"]
 
     first = jax.process_index() == 0
     speak = say if first else lambda line: None
@@ -108,7 +109,7 @@ def train(
         with _together():
             if not workdir.exists() and folder.is_local(workdir):
                 raise RunError(f"{workdir} is not one folder that all processes see")
-        checkpoints = Checkpoints(workdir.resolve() / folder.CHECKPOINTS, best)
+        checkpoints = Checkpoints(folder.absolute(workdir) / folder.CHECKPOINTS, best)
         stack.callback(checkpoints.close)
 
         step, history, totals = 0, [], np.zeros(3)
@@ -119,8 +120,9 @@ def train(
                 speak(f"{line}; it was moved to {workdir / 'damaged'}")
         if step > total:
             raise RunError(f"{workdir} has {len(history)} epochs already, {config.epochs} asked")
-        if first:
-            folder.write_config(workdir, config)
+        with _together():
+            if first:
+                folder.write_config(workdir, config)
         if found:
             within = f", {step % epoch_steps} steps further" if step % epoch_steps else ""
             speak(f"resumed after epoch {step // epoch_steps}{within}")
@@ -149,7 +151,7 @@ def train(
             if bad := _not_finite(state):
                 raise Diverged(f"{bad} is not finite after step {step}: the training diverged")
             told_when_safe()
-            run = {"config": vars(config), "history": history, "totals": totals.tolist()}
+            run = {"config": vars(config), "history": [*history], "totals": totals.tolist()}
             checkpoints.save(step, state, run, best_of)
             saved_at = step
 
@@ -180,8 +182,8 @@ def train(
                 traced = profile and pieces == 1  # the first one compiles
                 where = os.fspath(workdir / "profile")
                 with jax.profiler.trace(where) if traced else contextlib.nullcontext():
-                    state, sums = train_epoch(state, *splits["train"], batches)
-                    sums = Sums(*map(np.asarray, sums))
+                    state, sums = train_epoch(state, images, labels, batches)
+                    sums = jax.device_get(sums)
                 for i in np.flatnonzero(~np.isfinite(sums.loss))[:1]:
                     raise Diverged(
                         f"the loss of step {step + i + 1}, in epoch {number}, is {sums.loss[i]}"
@@ -193,7 +195,8 @@ def train(
                     told_when_safe()
                 if save_every and due() and step % epoch_steps:
                     save()
-            epoch = {"epoch": number, **Sums(*totals).means()}
+            loss, correct, count = totals.tolist()
+            epoch = {"epoch": number, "loss": loss / count, "accuracy": correct / count}
             for split in ("validation", "test"):
                 means = evaluate(state, *splits[split]).means()
                 epoch |= {f"{split}_{name}": value for name, value in means.items()}
@@ -214,7 +217,7 @@ def train(
                 line += "   saved"
             untold.append((epoch, line))
         told_when_safe()
-        guess = math.log(len(np.unique(splits["train"].labels)))
+        guess = math.log(len(np.unique(labels)))
         if history[-1]["loss"] > guess:
             speak(
                 f"warning: a loss of {history[-1]['loss']:.4g} is worse than that of guessing, "
