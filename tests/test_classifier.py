@@ -1,11 +1,13 @@
 """The networks against a NumPy float64 forward pass, scipy's correlation and finite differences."""
 
+import functools
 import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 from flax import nnx
 from scipy.signal import correlate2d
 
@@ -17,6 +19,7 @@ from seejax.classifier import (
     classifier,
     from_linen,
     from_nnx,
+    max_pool,
     unit_interval,
 )
 
@@ -416,3 +419,17 @@ def test_the_nnx_network_is_only_shaped_until_it_is_initialised(monkeypatch):
     monkeypatch.setattr(NNXMLP, "__init__", spy)
     classifier("nnx", classes=7)  # one that no other test has asked for
     assert built == [True]
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8, 4), (2, 7, 5, 1), (1, 2, 2, 1)])
+def test_max_pool_is_that_of_flax_and_so_is_its_gradient_after_relu(shape):
+    key, weight_key = jax.random.split(jax.random.key(0))
+    x = jax.random.normal(key, shape)
+    theirs = functools.partial(nn.max_pool, window_shape=(2, 2), strides=(2, 2))
+    assert (max_pool(x) == theirs(x)).all()
+    weights = jax.random.normal(weight_key, theirs(x).shape)
+    ours, flax = (
+        jax.grad(lambda x, f=f: (f(nn.relu(x)) * weights).sum())(x)  # zeros tie after relu
+        for f in (max_pool, theirs)
+    )
+    assert (ours == flax).all()
