@@ -202,16 +202,15 @@ def _suspect(computations: dict[str, _hlo.Computation], made: list[_Made], ties:
         idle = i.opcode in _hlo.PLUMBING and not filled
         if idle or i.opcode == "fusion" or (i.own and not moved):
             continue
-        windows = i.opcode == "reduce-window"
-        sums = {n for n in gone if windows and made[n].primitive.startswith("cum")}
-        ties.doubtful |= sums
-        ties.doubtful |= {
-            n
-            for n in gone
-            if made[n].size == _elements(i.type) and (not i.own or made[n].primitive == "transpose")
-        }
-        if sums:
-            ties.unknown.append(i.name)
+        suspects = {n for n in gone if made[n].size == _elements(i.type)}
+        if i.opcode in ("transpose", "broadcast"):
+            name = {"transpose": "transpose", "broadcast": "broadcast_in_dim"}[i.opcode]
+            suspects = {n for n in suspects if made[n].primitive == name}
+        if i.opcode == "reduce-window":
+            sums = {n for n in gone if made[n].primitive.startswith("cum")}
+            suspects |= sums
+            ties.unknown += [i.name] if sums else []
+        ties.doubtful |= suspects
 
 
 def _of_another(equation: _Made) -> set:
