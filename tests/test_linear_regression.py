@@ -346,3 +346,10 @@ def test_negative_steps_are_refused(way):
     x, y = f32(*data())
     with pytest.raises(ValueError, match="steps must be at least 0, got -1"):
         FITS[way](lr.init(x), x, y, 0.1, -1)
+
+
+@pytest.mark.parametrize("way", FITS)
+def test_half_a_step_is_refused(way):
+    x, y = f32(*data())
+    with pytest.raises(TypeError, match="'float' object cannot be interpreted as an integer"):
+        FITS[way](lr.init(x), x, y, 0.1, 2.5)

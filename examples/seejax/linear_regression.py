@@ -10,6 +10,7 @@ device: once an operation, once a step, or once for all steps.
 (True, (300,))
 """
 
+import operator
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -133,7 +134,7 @@ def fit_eager(
     Returns:
       the last parameters, and the loss before each step; not waited for.
     Raises:
-      ValueError: steps < 0.
+      ValueError: steps < 0.  TypeError: steps is no integer.
       ValueError, TypeError: as in `loss`.
     """
     return _loop(step, params, x, y, lr, steps)
@@ -231,5 +232,5 @@ def _check_floating(name: str, array: jax.Array) -> None:
 
 
 def _check_steps(steps: int) -> None:
-    if steps < 0:
+    if operator.index(steps) < 0:
         raise ValueError(f"steps must be at least 0, got {steps}")
