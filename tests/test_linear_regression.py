@@ -59,19 +59,6 @@ def test_sample_consumes_each_key_once_and_the_seed_does_not():
             both_by_one_key(jax.random.key(1))
 
 
-def test_one_key_for_x_and_noise_gives_another_line():
-    """The figures of the old notes' data: w = 7.38, b = -0.69."""
-    key, n = jax.random.key(1), 1_000_000
-    x, noise = jax.random.uniform(key, (n,)), jax.random.normal(key, (n,))
-    line = lr.least_squares(x, 4 * x + 1 + noise)
-    assert_is_line(line, *np.polyfit(np.float64(x), np.float64(4 * x + 1 + noise), 1), rtol=1e-3)
-    assert (round(float(line["w"]), 2), round(float(line["b"]), 2)) == (7.38, -0.69)
-    # Noise is a function of x: sorted by x, it is sorted.
-    assert (np.diff(np.asarray(noise)[np.argsort(x)]) >= 0).all()
-    # That function is the normal quantile Φ⁻¹, whose regression on a uniform x has slope 12/(2√π).
-    assert abs(line["w"] - 4 - 6 / np.pi**0.5) < 0.01
-
-
 # --- the closed form
 
 
@@ -99,9 +86,29 @@ def test_least_squares_leaves_residuals_that_neither_x_nor_1_explains():
     assert np.abs(np.asarray(x, np.float64).T @ residual).max() < 1e-3
 
 
-def test_least_squares_of_a_constant_x_is_the_mean():
-    line = lr.least_squares(jnp.full(4, 2.0), jnp.array([1.0, 2.0, 3.0, 4.0]))
-    assert_is_line(line, 0.0, 2.5, atol=1e-6)
+@pytest.mark.parametrize("value", [2.0, 0.1, -1e4 / 3, 1e-30])
+@pytest.mark.parametrize("n", [2, 10, 999])
+def test_least_squares_of_a_constant_x_is_the_mean(n, value):
+    y = np.random.default_rng(n).normal(size=n)
+    assert_is_line(lr.least_squares(jnp.full(n, value), f32(y)[0]), 0.0, y.mean(), atol=1e-6)
+
+
+def test_a_constant_feature_gets_no_slope_and_spoils_no_other():
+    x, y = data(200)
+    line = lr.least_squares(*f32(np.column_stack([x, np.full(200, 0.1)]), y))
+    w, b = numpy_line(x, y)
+    assert_is_line(line, [w, 0.0], b, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("d", [None, 3])
+def test_least_squares_of_half_precision_is_that_of_its_numbers(dtype, d):
+    x, y = (jnp.asarray(a, dtype) for a in data(300, d))
+    line = lr.least_squares(x, y)
+    assert {leaf.dtype for leaf in line.values()} == {jnp.dtype(dtype)}
+    # Computed wider, rounded once: half an ulp of the results, and float32's own error.
+    line = {name: np.asarray(leaf, np.float64) for name, leaf in line.items()}
+    assert_is_line(line, *numpy_line(x, y), rtol=0.51 * float(jnp.finfo(dtype).eps) + 1e-5)
 
 
 def test_shifts_and_scales_do_what_they_do_to_a_line():
@@ -250,6 +257,24 @@ def test_other_dtypes_are_kept(way):
 
 
 @pytest.mark.parametrize("way", FITS)
+def test_a_wider_rate_leaves_the_parameters_their_dtype(way):
+    x, y = data()
+    with jax.numpy_dtype_promotion("standard"):
+        for dtype in (jnp.bfloat16, jnp.float16):
+            x16, y16 = jnp.asarray(x, dtype), jnp.asarray(y, dtype)
+            for rate in (jnp.float32(0.4), np.float32(0.4), np.float64(0.4)):
+                params, _ = FITS[way](lr.init(x16), x16, y16, rate, 300)
+                assert {leaf.dtype for leaf in params.values()} == {jnp.dtype(dtype)}
+                wide = {name: np.asarray(leaf, np.float64) for name, leaf in params.items()}
+                # It stops where a step is below half an ulp of w, some way from the line.
+                assert_is_line(wide, *numpy_line(x16, y16), atol=0.5)
+    # Strict promotion asks the caller to choose, whichever way the loop runs.
+    with pytest.raises(jax.errors.TypePromotionError if hasattr(jax.errors, "TypePromotionError")
+                       else ValueError, match="strict"):  # fmt: skip
+        FITS[way](lr.init(x16), x16, y16, jnp.float32(0.4), 2)
+
+
+@pytest.mark.parametrize("way", FITS)
 def test_numpy_arrays_and_python_numbers_are_taken(way):
     x, y = (a.astype(np.float32) for a in data())
     params, _ = FITS[way]({"w": 0.0, "b": 0.0}, x, y, 0.4, 300)
@@ -272,8 +297,36 @@ def test_a_line_needs_two_points(n):
                                     ((), ())], ids=str)  # fmt: skip
 def test_shapes_that_do_not_fit(call, shapes):
     x, y = (jnp.ones(shape) for shape in shapes)
-    with pytest.raises(ValueError, match=r"x must be \(n,\) or \(n, d\), and y \(n,\); got"):
+    with pytest.raises(ValueError, match=r"x must be \(n,\) or \(n, d\), got|needs y \(9,\); got"):
         call(x, y)
+
+
+@pytest.mark.parametrize("way", FITS)
+@pytest.mark.parametrize(("x", "w", "b"), [((9, 3), (3, 1), ()), ((9, 3), (), ()), ((9,), (9,), ()),
+                                           ((9,), (1,), ()), ((9,), (), (9,))],
+                         ids=str)  # fmt: skip
+def test_parameters_that_do_not_fit(way, x, w, b):
+    params = {"w": jnp.zeros(w), "b": jnp.zeros(b)}
+    with pytest.raises(ValueError, match=r"needs w .* and b \(\); got ") as refused:
+        FITS[way](params, jnp.ones(x), jnp.ones(9), 0.1, 2)
+    assert f"w {x[1:]} and b (); got {w} and {b}" in str(refused.value)
+
+
+@pytest.mark.parametrize("call", [lr.init, lambda x: lr.predict({"w": 0.0, "b": 0.0}, x),
+                                  lambda x: lr.least_squares(x, jnp.ones(2)),
+                                  lambda x: lr.fit_scan({"w": 0.0, "b": 0.0}, x, x, 0.1, 2)],
+                         ids=["init", "predict", "least_squares", "fit_scan"])  # fmt: skip
+def test_a_list_is_refused_as_one(call):
+    with pytest.raises(TypeError, match="x must be an array, got list"):
+        call([1.0, 2.0])
+
+
+@pytest.mark.parametrize("call", [lr.init, lambda x: lr.predict({"w": 0.0, "b": 0.0}, x)],
+                         ids=["init", "predict"])  # fmt: skip
+@pytest.mark.parametrize("shape", [(), (9, 2, 2)])
+def test_points_of_a_shape_that_no_line_has(call, shape):
+    with pytest.raises(ValueError, match=r"x must be \(n,\) or \(n, d\), got"):
+        call(jnp.ones(shape))
 
 
 def test_too_few_points_for_the_slopes():
@@ -293,3 +346,10 @@ def test_negative_steps_are_refused(way):
     x, y = f32(*data())
     with pytest.raises(ValueError, match="steps must be at least 0, got -1"):
         FITS[way](lr.init(x), x, y, 0.1, -1)
+
+
+@pytest.mark.parametrize("way", FITS)
+def test_half_a_step_is_refused(way):
+    x, y = f32(*data())
+    with pytest.raises(TypeError, match="'float' object cannot be interpreted as an integer"):
+        FITS[way](lr.init(x), x, y, 0.1, 2.5)
