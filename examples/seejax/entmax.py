@@ -67,7 +67,7 @@ def entmax(
     >>> (entmax(heads, alpha=jnp.array([1.0, 1.5, 4.0])) > 0).sum(axis=-1)
     Array([3, 2, 1], dtype=int32)
     >>> entmax(jnp.array([9.0, 1.5, 0.2]), where=jnp.array([False, True, True]))
-    Array([0.       , 0.89..., 0.10...], dtype=float32)
+    Array([0.        , 0.908..., 0.091...], dtype=float32)
     """
     rows, epsilon, some = _rows(z, alpha, axis, where, "z")
     p = _entmax(rows, epsilon)
@@ -133,7 +133,7 @@ def entmax_loss(
     z -= jax.lax.stop_gradient(jnp.max(z, axis=-1, keepdims=True))  # the loss does not change
     if jnp.issubdtype(y.dtype, jnp.integer):
         if y.shape != shape:
-            raise ValueError(f"labels {y.shape} do not fit logits: one for each of {shape}")
+            raise ValueError(f"labels {y.shape} do not fit logits {z.shape}: one for each row")
         classes = (y[..., None] >= 0) & (y[..., None] < z.shape[-1])
         loss = _gap(p, z, y[..., None], epsilon) * jnp.where(classes, 1, jnp.nan).astype(z.dtype)
     elif jnp.issubdtype(y.dtype, jnp.floating):
@@ -376,19 +376,6 @@ def _entropy(p: jax.Array, epsilon: _Epsilon) -> jax.Array:
     return _sum(p * _information(p, epsilon))
 
 
-def _exp(y: jax.Array, epsilon: _Epsilon) -> tuple[jax.Array, jax.Array]:
-    """exp_ε(y) and its slope exp_ε(y)^(1-ε), both 0 where 1 + εy <= 0."""
-    if isinstance(epsilon, float) and epsilon > 0.25:  # far from ε = 0, no log1p is needed
-        v = jnp.maximum(1 + float(epsilon) * y, 0)
-        slope = _power(v, _Number(1 / epsilon - 1))
-        return (v if epsilon == 1 else slope * v), slope
-    epsilon = float(epsilon) if isinstance(epsilon, float) else epsilon
-    v = jnp.maximum(epsilon * y, -1)
-    log = jnp.where(epsilon == 0, y, jnp.log1p(v) / jnp.where(epsilon == 0, 1, epsilon))
-    p = jnp.exp(log)
-    return p, jnp.where(v > -1, p / jnp.where(v > -1, 1 + v, 1), 0 * p)
-
-
 # -- the probability of the pivot ------------------------------------------------------------------
 # z is (rows, n), all else (rows, 1).
 
@@ -414,8 +401,16 @@ def _newton(sums: Callable, q: jax.Array, busy: jax.Array) -> tuple[jax.Array, .
 
 def _below(x, q, power, epsilon):
     """p and dp/dq where the pivot is the largest score: α <= 2."""
-    p, slope = _exp(x * (1 / power), epsilon)
-    return q * p, slope
+    if isinstance(epsilon, float) and epsilon > 0.25:  # far from ε = 0, no log1p is needed
+        u = jnp.maximum(power + float(epsilon) * x, 0)
+        s = _power(u, _Number(1 / epsilon - 1))
+        return (u if epsilon == 1 else s * u), s * (power / q)
+    epsilon = float(epsilon) if isinstance(epsilon, float) else epsilon
+    y = x * (1 / power)
+    v = jnp.maximum(epsilon * y, -1)
+    log = jnp.where(epsilon == 0, y, jnp.log1p(v) / jnp.where(epsilon == 0, 1, epsilon))
+    p = jnp.exp(log)  # exp_ε(y)
+    return q * p, jnp.where(v > -1, p / jnp.where(v > -1, 1 + v, 1), 0 * p)
 
 
 def _above(x, q, power, epsilon):
@@ -441,8 +436,9 @@ def _largest(z, top, epsilon, busy):
         p, slope = _below(x, q, power, epsilon)
         total, slopes = _sum(p), _sum(slope)
         rise = _power(total, 1 - epsilon) * _log(total, epsilon)
-        ahead = q * _exp(-rise / (q * slopes), epsilon)[0]
-        return power, total, slopes, tol * slopes * q / power, ahead
+        shift = slopes * q / power  # how much Σp changes with the threshold
+        ahead, _ = _below(-rise / shift, q, power, epsilon)
+        return power, total, slopes, tol * shift, ahead
 
     q = 1 + jnp.max(x, axis=-1, keepdims=True)  # 1; NaN if all scores are masked
     if isinstance(n, int) and n >= 256:  # a program exported for any n does not know
