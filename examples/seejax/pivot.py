@@ -53,8 +53,7 @@ def power_of(p: jax.Array, a: Epsilon) -> jax.Array:
             return jnp.exp(float(a) * jnp.log(p))  # exp(-inf) is 0
     log = jnp.log(jnp.where(p > 0, p, 1))
     ceiling = 0.8 * math.log(jnp.finfo(p.dtype).max)  # what would overflow can still be multiplied
-    a = float(a) if isinstance(a, float) else a
-    return jnp.where(p > 0, jnp.exp(jnp.minimum(a * log, ceiling)), p)
+    return jnp.where(p > 0, jnp.exp(jnp.minimum(log * a, ceiling)), p)
 
 
 @power_of.defjvp
@@ -128,7 +127,8 @@ def _above(x, q, power, epsilon):
     """p and dp/dq where the pivot is the smallest score of the support: α > 2."""
     start = jnp.log(q)
     log = jnp.where(x > 0, jnp.log(power + jnp.maximum(epsilon * x, 0)) / epsilon, start)
-    return tuple(jnp.where(x >= 0, jnp.exp(y), 0) for y in (log, (epsilon - 1) * (start - log)))
+    slope = jnp.exp((epsilon - 1) * (start - log))
+    return jnp.where(x >= 0, jnp.exp(log), 0), jnp.where(x >= 0, slope, 0)
 
 
 def _largest(z, top, epsilon, busy):
@@ -221,12 +221,13 @@ def solve(z: jax.Array, epsilon: Epsilon) -> jax.Array:
 
 def _search(z: jax.Array, epsilon: Epsilon) -> jax.Array:
     m, n = math.prod(z.shape[:-1]), z.shape[-1]
-    rows, known = z.reshape(m, n), isinstance(epsilon, float)
+    rows = z.reshape(m, n)
     top = jnp.max(rows, axis=-1, keepdims=True)
-    epsilon = epsilon if known else epsilon.reshape(m, 1)
+    epsilon = epsilon if isinstance(epsilon, float) else epsilon.reshape(m, 1)
+    cheap = isinstance(epsilon, float) and (epsilon == 0.5 or epsilon >= 1)
 
     def in_blocks(*given):
-        block = _block(m, n, known and (epsilon == 0.5 or epsilon >= 1))
+        block = _block(m, n, cheap)
         pad = (0, -m % block), (0, 0)
         given = jax.tree.map(lambda x: jnp.pad(x, pad).reshape(-1, block, x.shape[-1]), given)
         found = jax.lax.map(lambda given: _pivot(*given), given)
@@ -236,11 +237,12 @@ def _search(z: jax.Array, epsilon: Epsilon) -> jax.Array:
     pivot, q, power, change = jax.lax.platform_dependent(
         rows, top, epsilon, cpu=cpu, default=_pivot
     )
-    if known:
-        p, slope = (_above if epsilon > 1 else _below)(rows - pivot, q, power, epsilon)
-    else:
-        both = (f(rows - pivot, q, power, epsilon) for f in (_above, _below))
-        p, slope = (jnp.where(epsilon > 1, *one) for one in zip(*both, strict=True))
+    x = rows - pivot
+    if isinstance(epsilon, float):
+        p, slope = (_above if epsilon > 1 else _below)(x, q, power, epsilon)
+        return jnp.maximum(p + slope * change, 0).reshape(z.shape)
+    above, below = _above(x, q, power, epsilon), _below(x, q, power, epsilon)
+    p, slope = (jnp.where(epsilon > 1, above[i], below[i]) for i in (0, 1))
     return jnp.maximum(p + slope * change, 0).reshape(z.shape)
 
 
