@@ -94,7 +94,7 @@ def _start(alpha: float, num_heads: int) -> jax.Array:
     """The parameters at which 1 + sigmoid is alpha."""
     if not 1 < alpha < 2:
         raise ValueError(f"alpha is {alpha}, but must lie between 1 and 2: it is 1 + sigmoid")
-    return jnp.full(num_heads, jax.scipy.special.logit(alpha - 1))
+    return jnp.full(num_heads, jax.scipy.special.logit(alpha - 1), jnp.result_type(float))
 
 
 def _refuse_dropout(dropout_rate: float, deterministic: bool | None) -> None:

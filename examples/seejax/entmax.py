@@ -141,8 +141,8 @@ def entmax_loss(
         loss = jnp.where(some, loss, 0)
     if reduction == "none":
         return jnp.squeeze(loss, -1).astype(narrow)
-    count = 1 if reduction == "sum" else loss.size if some is None else jnp.sum(some)
-    return (jnp.sum(loss) / jnp.maximum(count, 1)).astype(narrow)
+    count = jnp.sum(jnp.ones_like(loss) if some is None else some.astype(loss.dtype))
+    return (jnp.sum(loss) / (jnp.maximum(count, 1) if reduction == "mean" else 1)).astype(narrow)
 
 
 # -- what is given ---------------------------------------------------------------------------------

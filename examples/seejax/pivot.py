@@ -241,7 +241,8 @@ def _search(z: jax.Array, epsilon: Epsilon) -> jax.Array:
     if isinstance(epsilon, float):
         p, slope = (_above if epsilon > 1 else _below)(x, q, power, epsilon)
         return jnp.maximum(p + slope * change, 0).reshape(z.shape)
-    above, below = _above(x, q, power, epsilon), _below(x, q, power, epsilon)
+    above = _above(x, q, power, jnp.maximum(epsilon, 1))
+    below = _below(x, q, power, jnp.minimum(epsilon, 1))
     p, slope = (jnp.where(epsilon > 1, above[i], below[i]) for i in (0, 1))
     return jnp.maximum(p + slope * change, 0).reshape(z.shape)
 
