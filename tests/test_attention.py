@@ -108,6 +108,7 @@ def check_learned(before: jax.Array, after: jax.Array) -> None:
     assert ((after >= 1) & (after <= 2)).all()
 
 
+@pytest.mark.usefixtures("plain_numpy")  # for Adam
 def test_heads_of_nnx_learn_their_alpha() -> None:
     q, k, v, target = problem()
     attention = EntmaxAttention(num_heads=2)
