@@ -707,6 +707,25 @@ def test_wandb_offline_is_told_everything_again_by_a_resumed_run(data_dir, tmp_p
     assert told == saved_history(workdir)
 
 
+def test_ctrl_c_saves_finishes_wandb_and_says_a_line_to_paste(data_dir, tmp_path):
+    workdir = tmp_path / "a run"
+    environment = os.environ | {"WANDB_MODE": "offline", "HOME": str(tmp_path)}
+    arguments = ("--epochs", 400, "--data-dir", data_dir, "--workdir", workdir, "--wandb")
+    process = start(*arguments, env=environment, terminal=True)
+    process.wait_for("epoch   2/400")
+    process.send(signal.SIGINT, group=True)  # as a terminal does
+    status, _, shown = process.end()
+    assert status == 130 and "Traceback" not in shown, shown
+    assert "/400 [" in shown  # a progress bar, on a terminal
+    assert pasted(shown.replace("\r", "\n")) == [
+        *("--workdir", str(workdir), "--resume", "--data-dir", str(data_dir), "--wandb")
+    ]
+    (place,) = workdir.glob("wandb/offline-run-*")
+    kinds = [record.WhichOneof("record_type") for record in wandb_records(place)]
+    assert kinds.count("history") == len(saved_history(workdir)) >= 2
+    assert "exit" in kinds  # it was finished
+
+
 def test_wandb_that_is_missing_or_has_no_account(data_dir, tmp_path, monkeypatch):
     monkeypatch.setattr(training.records.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(RunError, match="pip install wandb"):

@@ -61,7 +61,7 @@ class Checkpoints:
 
     def __init__(self, place: epath.Path, keep_best: bool = False) -> None:
         kept: list = [checkpoint_managers.LatestN(KEPT)]
-        metric = {}
+        metric: dict[str, Any] = {}
         if keep_best:
             metric = {"best_fn": lambda metrics: metrics[BEST], "best_mode": "min"}  # saved with it
             kept.append(
