@@ -187,16 +187,31 @@ def test_a_donation_inside_does_not_count():
     assert see.memory(jax.vmap(inside), jax.ShapeDtypeStruct((3, N), "float32")).kept is None
 
 
-def test_a_closed_over_array_is_part_of_the_program():
+@pytest.mark.parametrize(
+    "f, results",
+    [
+        (lambda table: lambda x: x + table, N),
+        (lambda table: lambda x: jnp.sum(x * table), 1),  # the table lies in a fusion
+        (lambda table: lambda x: jnp.mean((x - table) ** 2), 1),
+        (lambda table: lambda x: jnp.max(jnp.maximum(x, table)), 1),
+    ],
+)
+def test_a_closed_over_array_is_part_of_the_program(f, results):
     table = jnp.asarray(np.random.default_rng(0).random(N, np.float32))
-    need = see.memory(lambda x: x + table, X).need
-    if need.constants is None:
-        assert "unknown" in str(see.memory(lambda x: x + table, X))
-        return
+    need = see.memory(f(table), X).need
+    program = jax.jit(f(table)).lower(X).compile().runtime_executable().serialize()
+    assert table.nbytes < len(program)  # it does lie there
     assert table.nbytes <= need.constants < table.nbytes + 100
-    assert need.total == 3 * table.nbytes + need.constants - table.nbytes
+    assert need.total == 4 * N + 4 * results + need.temporary + need.constants
+
+
+def test_few_numbers_are_no_closed_over_array():
     small = see.memory(lambda x: x + 1, X)
     assert small.need.constants < 100 and "constants" not in str(small)
+    for dtype, size in ("bool", 1), ("int4", 0.5), ("complex64", 8), ("float8_e4m3fn", 1):
+        table = np.random.default_rng(0).integers(0, 7, 4000).astype(jnp.dtype(dtype))
+        held = see.memory(lambda table=table: jnp.asarray(table)).need.constants
+        assert 4000 * size <= held < 4000 * max(size, 1) + 100, dtype
 
 
 def test_sharded_arrays_count_once_a_device():

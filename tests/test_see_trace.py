@@ -1185,3 +1185,40 @@ def test_a_product_belongs_to_a_product_when_xla_writes_it_anew() -> None:
         assert picture.exact and not picture.doubt and len(dots) == len(products)
         assert all(len(set(e.hlo) & set(dots)) == 1 for e in products), f
         assert not any(set(e.hlo) & set(dots) for e in others)
+
+
+@pytest.mark.parametrize(
+    "f, shape",
+    [
+        (jnp.cumsum, (3,)),
+        (lambda a: jnp.cumprod(a) * 2, (1000,)),
+        (jax.grad(lambda a: jnp.sum(jnp.cumsum(a) ** 3)), (64,)),
+        (jax.lax.cummax, (8,)),
+        (lambda a: a.T + 1, (4, 3)),
+    ],
+)
+def test_what_xla_writes_anew_without_saying_from_what_is_not_called_gone(f, shape):
+    """XLA computes a cumulative sum over windows, and a transpose behind what reads it."""
+    traced = see.trace(f, jnp.ones(shape))
+    assert re.search(r" (reduce-window|transpose)\(", traced.hlo)
+    said = [line for line in str(traced).splitlines() if "∅" in line]
+    assert not [line for line in said if re.search(r"= (cum|transpose)", line)]
+    assert "reduce-window" not in traced.hlo or not traced.exact
+
+
+@pytest.mark.parametrize(
+    "f, args, running",
+    [
+        (jax.checkpoint(lambda c: 0.5 * jnp.sin(c)), (1.0,), "mul 0.5"),
+        (lambda x: (x + 1, jnp.zeros(8)), (jnp.ones(3),), "broadcast_in_dim"),
+        (
+            lambda xs: jax.lax.scan(lambda c, x: (c + x, c), jnp.zeros(3), xs),
+            (jnp.ones((4, 3)),),
+            "0.0",
+        ),
+    ],
+)
+def test_what_runs_under_another_scope_is_not_called_gone(f, args, running):
+    """One instruction with two scopes; a short constant that XLA folds and then spreads anew."""
+    lines = [line for line in str(see.trace(f, *args)).splitlines() if running in line]
+    assert lines and not [line for line in lines if "∅" in line]

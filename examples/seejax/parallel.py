@@ -254,7 +254,8 @@ def _end_together(host: str) -> None:
         if said == "bye" or leaving.is_set():
             return
         gone = said or peer
-        send(gone.encode())  # process 0 tells the others which one it was
+        if me == 0:
+            send(gone.encode())  # it tells the others which one it was
         sentence = (
             f"process {me}: process {gone} has died, and without it no other can go on. "
             "Its own messages say why; what was saved before can be resumed\n"

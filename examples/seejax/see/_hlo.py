@@ -10,7 +10,7 @@ PLUMBING = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "c
 PLUMBING |= {"broadcast", "call", "while", "conditional", "after-all", "opt-barrier"}
 PLUMBING |= {"copy-start", "copy-done", "partition-id", "replica-id"}
 MOVES = {"parameter", "tuple", "get-tuple-element", "bitcast", "copy"}  # they compute nothing
-_NESTING = {"fusion", "call", "while", "conditional"}
+NESTING = {"fusion", "call", "while", "conditional"}
 _CALLED = ("calls", "to_apply", "body", "condition", "branch_computations")
 _CALLED += ("true_computation", "false_computation", "called_computations")
 _HIDDEN = ("metadata", "backend_config", "frontend_attributes", "sharding")
@@ -308,7 +308,7 @@ def rows(computations: dict[str, Computation]) -> list[Row]:
             if callee is None:
                 continue
             work = [j for j in callee.instructions if j.opcode not in ("parameter", "constant")]
-            if i.opcode not in _NESTING and len(work) == 1:
+            if i.opcode not in NESTING and len(work) == 1:
                 tail.append(work[0].opcode)  # a reducer: reduce(x, 0), add
             elif name in shown:
                 tail.append(name)

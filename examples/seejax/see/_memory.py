@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterable
@@ -27,8 +28,8 @@ class Need:
       results: arrays that it returns.
       taken: the part of the results that is written into donated arguments.
       temporary: what it needs besides, and gives back at its end.
-      constants: arrays that are part of it, such as one closed over, and single numbers; None if
-        XLA does not say, as in JAX 0.10.
+      constants: arrays that are part of it, such as one closed over, and single numbers: as XLA
+        tells, or, where it leaves some out (in a fusion, and in JAX 0.10), as its HLO has them.
       code: of the program itself; 0 also if XLA does not say, as for a CPU.
       host: of all these, in the memory of the host, which is not in the other numbers.
       peak: what XLA calls the peak, None if it does not. Without temporary memory on a CPU.
@@ -38,16 +39,16 @@ class Need:
     results: int
     taken: int
     temporary: int
-    constants: int | None
+    constants: int
     code: int
     host: int
     peak: int | None
 
     @property
     def total(self) -> int:
-        """All at once, on a device; without constants where these are not told."""
-        new = self.results - self.taken + self.temporary + self.code
-        return self.arguments + new + (self.constants or 0)
+        """All at once, on a device."""
+        new = self.results - self.taken + self.temporary + self.constants + self.code
+        return self.arguments + new
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,15 +148,13 @@ class Memory(Picture):
             yield Table("what becomes of each argument", tuple(map(Column, columns)), rows)
 
 
-def _worth(n: int | None) -> bool:
-    """Unknown, or more than the few numbers that almost every program holds."""
-    return n is None or n > 1000
+def _worth(n: int) -> bool:
+    """More than the few numbers that almost every program holds."""
+    return n > 1000
 
 
 def _said(need: Need, column: str) -> Spans:
     n = getattr(need, column.split()[0])
-    if n is None:
-        return (Span("unknown", word=True),)
     return (Span("−" * (column == "taken over" and n > 0) + _words.size(n)),)
 
 
@@ -163,7 +162,7 @@ def _shares(need: Need) -> Iterable[tuple[str, int]]:
     yield "arguments", need.arguments
     yield "results", need.results - need.taken
     yield "temporary", need.temporary
-    yield "constants", need.constants or 0
+    yield "constants", need.constants
     yield "code", need.code
 
 
@@ -209,26 +208,34 @@ def _need(compiled: Any) -> Need:
     }
     host = sum(getattr(stats, f"host_{name}_size_in_bytes", 0) for name in of if name != "alias")
     host -= getattr(stats, "host_alias_size_in_bytes", 0)
-    constants = None
-    if all_of_it := getattr(stats, "total_allocation_bytes", 0):
-        rest = all_of_it - of["argument"] - of["output"] + of["alias"] - of["temp"]
-        constants = rest if rest >= 0 else None
+    all_of_it = getattr(stats, "total_allocation_bytes", 0)
+    told = all_of_it - of["argument"] - of["output"] + of["alias"] - of["temp"]
     return Need(
         arguments=of["argument"],
         results=of["output"],
         taken=of["alias"],
         temporary=of["temp"],
-        constants=constants,
+        constants=max(told, _constants(compiled.as_text() or "")),
         code=of["generated_code"],
         host=host,
         peak=getattr(stats, "peak_memory_in_bytes", None) or None,
     )
 
 
+def _constants(hlo: str) -> int:
+    """Bytes of the long constants of a program: XLA's plan leaves out those inside a fusion."""
+    found = re.findall(r" = ([a-z]+)(\d*)\w*\[([\d,]*)\]\S* constant\(\{\.\.\.\}\)", hlo)
+    return sum(
+        math.prod(map(int, filter(None, shape.split(",")))) * int(bits or 8) // 8
+        for _, bits, shape in found
+    )
+
+
 def _devices(compiled: Any) -> int:
-    shardings = jax.tree.leaves(compiled.input_shardings)
-    with contextlib.suppress(ValueError):  # JAX counts a ref among the results here
-        shardings += jax.tree.leaves(compiled.output_shardings)
+    shardings = []
+    for name in "input_shardings", "output_shardings":
+        with contextlib.suppress(ValueError):  # JAX counts a ref among them here
+            shardings += jax.tree.leaves(getattr(compiled, name))
     return max((len(s.device_set) for s in shardings if hasattr(s, "device_set")), default=1)
 
 

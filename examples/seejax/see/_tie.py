@@ -59,10 +59,13 @@ def tie(traced: Any, hlo: str, computations: dict[str, _hlo.Computation], count:
     lost = _TAG not in twin and any(i.op_name for i in instructions if i.opcode != "parameter")
     if tagged != count or not same or lost:
         return Ties(False)
+    merged: set[int] = set()
     for instruction, name in zip(instructions, names, strict=True):
-        tags = re.findall(_TAG + r"(\d+)", name)
-        instruction.own = frozenset(map(int, tags[-1:]))
-    ties = Ties(True)
+        # Where XLA made one instruction of two, the scope of the one that computes stands first.
+        tags = [re.findall(_TAG + r"(\d+)", part)[-1:] for part in name.split(";")]
+        instruction.own = frozenset(map(int, tags[0]))
+        merged |= {int(tag) for part in tags[1:] for tag in part}
+    ties = Ties(True, doubtful=merged)
     _adopt(computations, traced.jaxpr, ties)
     return ties
 
@@ -142,6 +145,7 @@ def _adopt(computations: dict[str, _hlo.Computation], jaxpr: Any, ties: Ties) ->
             for owner in (made[n] for n in i.own):
                 if moved := _of_another(owner):
                     strays[i.name], i.own = moved, frozenset()
+    _suspect(computations, made, ties)
     orphans = [i for i in instructions if i.opcode in _REWRITTEN and not i.own]
     if not orphans:
         return
@@ -179,6 +183,35 @@ def _adopt(computations: dict[str, _hlo.Computation], jaxpr: Any, ties: Ties) ->
             ties.doubtful |= set(same or fitting)
             if same or orphan.opcode in ("dot", "convolution"):
                 ties.unknown.append(orphan.name)
+
+
+def _suspect(computations: dict[str, _hlo.Computation], made: list[_Made], ties: Ties) -> None:
+    """Notes the equations that an instruction without a scope may compute: not surely gone.
+
+    XLA writes a cumulative sum anew, as sums over windows of other sizes, and moves a transpose
+    behind what reads it, whose scope it then has.
+    """
+    every = [i for c in computations.values() for i in c.instructions]
+    reducers = {n for i in every if i.opcode not in _hlo.NESTING for n in i.called}
+    shown = [i for c in computations.values() if c.name not in reducers for i in c.instructions]
+    shown = [i for i in shown if i.opcode not in ("parameter", "constant")]
+    gone = set(range(len(made))).difference(*(i.own for i in shown))
+    for i in shown:
+        moved = i.opcode == "transpose" and all(made[n].primitive != "transpose" for n in i.own)
+        filled = i.opcode == "broadcast" and _elements(i.type) > 1  # of a constant, folded before
+        idle = i.opcode in _hlo.PLUMBING and not filled
+        if idle or i.opcode == "fusion" or (i.own and not moved):
+            continue
+        windows = i.opcode == "reduce-window"
+        sums = {n for n in gone if windows and made[n].primitive.startswith("cum")}
+        ties.doubtful |= sums
+        ties.doubtful |= {
+            n
+            for n in gone
+            if made[n].size == _elements(i.type) and (not i.own or made[n].primitive == "transpose")
+        }
+        if sums:
+            ties.unknown.append(i.name)
 
 
 def _of_another(equation: _Made) -> set:

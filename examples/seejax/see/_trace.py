@@ -121,10 +121,10 @@ class Trace(Picture):
         fusions = [r for r in rows if r.instruction.opcode == "fusion"]
         self._kernels = {name: i for i, name in enumerate(kernels, 1)}
         self._fusions = {row.instruction.name: i for i, row in enumerate(fusions, 1)}
-        self._gone = self._eliminated()
+        self._gone = self._without_hlo()
 
-    def _eliminated(self) -> set[int]:
-        """Equations of which XLA left nothing: folded, merged with an equal one, never needed.
+    def _without_hlo(self) -> set[int]:
+        """Equations with no line of HLO of their own: folded, never needed, or merged with another.
 
         Only where the ties are exact: otherwise it may just not have been found.
         """
@@ -165,7 +165,7 @@ class Trace(Picture):
         if any(e.backward for e in self.equations):
             legend.append(("ᵀ", "backward"))
         if self._gone:
-            legend.append(("∅", "eliminated"))
+            legend.append(("∅", "gone or merged"))
         for sign, phrase in legend:
             spans += [Span(f" · {sign} "), Span(phrase, word=True)]
         return tuple(spans)
@@ -209,7 +209,7 @@ class Trace(Picture):
                 depth=row.depth,
                 own=(row.index,),
                 covers=tuple(range(row.index + 1, node.last + 1)),
-                label=(*label, Span(" · "), Span("eliminated", word=True)) if gone else label,
+                label=(*label, Span(" · "), Span("gone or merged", word=True)) if gone else label,
             )
 
     def _stablehlo_lines(self) -> Iterator[Line]:

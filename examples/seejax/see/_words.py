@@ -22,7 +22,7 @@ CHINESE = {
     "calls of": "调用记录",
     "not traced": "没能追踪",
     "backward": "反向",
-    "eliminated": "已消去",
+    "gone or merged": "已消去或并入别的方程",
     ", ": "，",
     " (": "（",
     ")": "）",
