@@ -237,10 +237,19 @@ def _tangent(p, epsilon, dz, depsilon):
     s, dp = power_of(p, 1 - epsilon), jnp.zeros_like(p)
     if dz is not None:
         dz = dz.astype(p.dtype)
-        # Above α = 2 one s may be 1e6 times all others: the first mean has too few digits for it.
-        for _ in range(1 if isinstance(epsilon, float) and epsilon <= 1 else 2):
-            dz -= row_sum(s * dz) / row_sum(s)
-        dp += s * dz
+        if isinstance(epsilon, float) and epsilon <= 1:
+            dp += s * (dz - row_sum(s * dz) / row_sum(s))
+        else:
+            # One s may be 1e20 times all others: seen from it, their mean keeps its digits, and
+            # its own dp is what the others leave. The transpose takes the same steps.
+            share = s / row_sum(s)
+            most = jnp.max(share, axis=-1, keepdims=True)
+            first = (share == most).astype(s.dtype)
+            first = most * first / row_sum(first) + (1 - most) * share
+            dz -= row_sum(first * dz)
+            change = s * (dz - row_sum(share * dz))
+            change -= share * row_sum(change)
+            dp += change - first * row_sum(change)
     if depsilon is not None:
         a = _by_epsilon(p, epsilon)
         dp += (a - s * row_sum(a) / row_sum(s)) * depsilon

@@ -206,7 +206,12 @@ def _pivot(z, top, epsilon):
         below = _largest(z, top, jnp.minimum(epsilon, 1), busy & (epsilon <= 1))
         found = (jnp.where(epsilon > 1, *both) for both in zip(above, below, strict=True))
     pivot, q, power, total, slopes = found
-    return pivot, q, power, (1 - total) / slopes
+    change = (1 - total) / slopes
+    # Where powers are flat at the edge q itself is changed; what of it q cannot hold, and all of it
+    # where they are steep, is left for a straight line.
+    step = q + jnp.where(epsilon <= 0.5, change, 0)
+    power = jnp.where(epsilon <= 0.5, power_of(step, epsilon), power)
+    return pivot, step, power, change - (step - q)
 
 
 @jax.jit
