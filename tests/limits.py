@@ -2,5 +2,5 @@
 
 from tools import book
 
-LONGER = {"benchmarks", "entmax", "linear-regression", "tracking", "training"}
+LONGER = {"benchmarks", "entmax", "linear-regression", "tracking"}
 LIMITED = [page.stem for page in book.pages("zh") if page.stem not in LONGER]
