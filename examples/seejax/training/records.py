@@ -86,6 +86,7 @@ def wandb(workdir: epath.Path, config: Config) -> Iterator[Record]:
         yield lambda epoch: run.log(epoch, step=int(epoch["epoch"]))
     finally:
         run.finish()
+        wandb.teardown()  # finish alone may return while its service still writes the file
 
 
 def check_wandb() -> None:
