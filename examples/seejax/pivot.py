@@ -256,8 +256,8 @@ def _block(m: int, n: int, cheap: bool) -> int:
     """How many rows a CPU solves together, so that they stay in a core's cache.
 
     Newton goes over them again and again, and one slow row keeps its block waiting, not all. Where
-    powers are dear, XLA divides them among the cores if the block is long.
+    powers are dear, or rows so short that calling its programs is, XLA divides long blocks.
     """
-    size, most = (2**15, 2**9) if cheap else (2**18, 2**13)
+    size, most = (2**15, 2**9) if cheap and n > 64 else (2**18, 2**13)
     block = max(1, min(size // n, most, m))
     return next((b for b in range(block, block // 2, -1) if m % b == 0), block)
