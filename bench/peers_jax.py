@@ -19,8 +19,8 @@ def versions() -> dict[str, str]:
 
 
 def prepare(case: dict):
-    kinds = {"vjp": vjp, "memory": memory, "copy": copy, "training": training, "products": products}
-    return kinds[case["what"]](case)
+    kinds = {"vjp": vjp, "memory": memory, "copy": copy, "convolution": convolution}
+    return (kinds | {"training": training, "products": products})[case["what"]](case)
 
 
 def forward_backward(case: dict):
@@ -53,6 +53,27 @@ def copy(case: dict):
     z, g = jax.device_put((np.load(case["z"]), np.load(case["g"])))
     scaled = jax.jit(lambda z, g: (z * 2, g * 2))
     return lambda: None, lambda _: jax.block_until_ready(scaled(z, g)), lambda result: {}
+
+
+def convolution(case: dict):
+    """One part of a convolution, as `flax.linen.Conv` does it: forward, or one gradient."""
+    x, w, g = (jnp.array(each) for each in np.load(case["data"]).values())
+
+    def forward(x, w):
+        layout = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=layout)
+
+    part = {
+        "forward": lambda x, w, g: forward(x, w),
+        "by kernel": lambda x, w, g: jax.vjp(partial(forward, x), w)[1](g)[0],
+        "by input": lambda x, w, g: jax.vjp(lambda x: forward(x, w), x)[1](g)[0],
+    }[case["part"]]
+    call = jax.jit(part)
+    return (
+        lambda: None,
+        lambda _: jax.block_until_ready(call(x, w, g)),
+        lambda y: {"y": np.asarray(y)},
+    )
 
 
 def memory(case: dict):

@@ -21,7 +21,8 @@ def versions() -> dict[str, str]:
 
 
 def prepare(case: dict):
-    return {"entmax": entmax, "training": training, "products": products}[case["what"]](case)
+    kinds = {"entmax": entmax, "convolution": convolution}
+    return (kinds | {"training": training, "products": products})[case["what"]](case)
 
 
 def wait() -> None:
@@ -54,6 +55,29 @@ def entmax(case: dict):
         return p
 
     return begin, run, lambda p: {"p": p.detach().cpu().numpy(), "dz": z.grad.cpu().numpy()}
+
+
+def convolution(case: dict):
+    """One part of a convolution, in PyTorch's own layout: forward, or one of its gradients."""
+    x, w, g = map(torch.from_numpy, np.load(case["data"]).values())
+    x, g = (each.permute(0, 3, 1, 2).contiguous().to(DEVICE) for each in (x, g))
+    w = w.permute(3, 2, 0, 1).contiguous().to(DEVICE)
+    part, pad = case["part"], w.shape[-1] // 2
+
+    def run(_):
+        with torch.no_grad():
+            if part == "forward":
+                y = torch.nn.functional.conv2d(x, w, padding=pad)
+            else:  # what autograd calls
+                which = [part == "by input", part == "by kernel", False]
+                where = [1, 1], [pad, pad], [1, 1], False, [0, 0], 1
+                both = torch.ops.aten.convolution_backward(g, x, w, None, *where, which)
+                y = both[part == "by kernel"]
+        wait()
+        return y
+
+    back = (2, 3, 1, 0) if part == "by kernel" else (0, 2, 3, 1)
+    return lambda: None, run, lambda y: {"y": y.permute(back).cpu().numpy()}
 
 
 def network(data) -> torch.nn.Sequential:

@@ -14,7 +14,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from cases import bisect, cnn, entmax15, gpu, kept_memory, lengths, memory, mlp
+from cases import bisect, cnn, entmax15, gpu, kept_memory, layers, lengths, memory, mlp
 from measure import ContenderError, cores, say
 from record import RESULTS, dated, replace, table
 
@@ -30,6 +30,7 @@ CASES = {  # in the order of the record
     "kept-memory": kept_memory.measure,
     "mlp": mlp.measure,
     "cnn": cnn.measure,
+    "layers": layers.measure,
     "gpu": gpu.measure,
 }
 

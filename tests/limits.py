@@ -2,5 +2,5 @@
 
 from tools import book
 
-LONGER = {"benchmarks"}
+LONGER: set[str] = set()
 LIMITED = [page.stem for page in book.pages("zh") if page.stem not in LONGER]

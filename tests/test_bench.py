@@ -327,10 +327,8 @@ def test_a_record_that_is_not_as_the_schema_says_is_not_written(
 
 
 RESULTS = json.loads(record.RESULTS.read_text("utf8"))
-in_cases = pytest.mark.skipif("cases" not in RESULTS, reason="the record is old: make bench")
 
 
-@in_cases
 def test_results_are_as_the_schema_says(tmp_path: Path) -> None:
     record.write(RESULTS, tmp_path / "results.json")
     assert json.loads((tmp_path / "results.json").read_text("utf8")) == RESULTS
@@ -345,7 +343,6 @@ def test_results_name_no_machine() -> None:
     assert socket.gethostname() not in text
 
 
-@in_cases
 def test_results_follow_from_the_recorded_seconds() -> None:
     for case in RESULTS["cases"].values():
         contenders = case.get("contenders", {})
