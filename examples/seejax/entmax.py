@@ -281,7 +281,9 @@ def _gap_jvp(primals, tangents):
 def _less(x: jax.Array, z: jax.Array, y: jax.Array) -> jax.Array:
     """x - y z, where a class y stands for the row that is 1 there and 0 elsewhere."""
     if jnp.issubdtype(y.dtype, jnp.integer):
-        return jnp.where(jax.lax.broadcasted_iota(y.dtype, z.shape, z.ndim - 1) == y, x - z, x)
+        place = jax.typeof(z).sharding
+        classes = jax.lax.broadcasted_iota(y.dtype, z.shape, z.ndim - 1, out_sharding=place)
+        return jnp.where(classes == y, x - z, x)
     return x - jnp.where(y == 0, 0, y * z)
 
 
