@@ -166,3 +166,26 @@ def test_layers_refuse_what_they_cannot_do() -> None:
         LinenEntmaxAttention(N, alpha=1.0).init(jax.random.key(0), *inputs())
     with pytest.raises(ValueError, match="no dropout"):
         EntmaxAttention(N)(*inputs(), dropout_rate=0.1, deterministic=False)
+
+
+def test_layers_say_that_they_sow_nothing() -> None:
+    x, why = jnp.ones((2, 5, 16)), "sows no weights"
+    linen = nn.MultiHeadDotProductAttention(4, attention_fn=LinenEntmaxAttention(4))
+    with pytest.raises(ValueError, match=why):
+        linen.init(jax.random.key(0), x, sow_weights=True)
+    attention = EntmaxAttention(4)
+    layer = nnx.MultiHeadAttention(4, 16, attention_fn=attention, decode=False, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match=why):
+        layer(x, sow_weights=True)
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 4, 8), (2, 0, 4, 8)])
+def test_no_example_and_no_query(shape: tuple) -> None:
+    query, other = jnp.ones(shape), jnp.ones((shape[0], 3, 4, 8))
+    assert entmax_attention(query, other, other).shape == shape
+
+
+def test_a_bad_alpha_for_each_head_is_refused_under_jit_too() -> None:
+    q, alpha = jnp.ones((1, 5, 4, 8)), np.full(4, 0.5)
+    with pytest.raises(ValueError, match="begins at alpha = 1"):
+        jax.jit(lambda q: entmax_attention(q, q, q, alpha=alpha))(q)

@@ -548,6 +548,22 @@ def test_labels_as_probabilities(alpha: float, x64) -> None:
     assert np.allclose(entmax_loss(z, p, alpha), 0, atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32"])
+def test_a_label_counts_as_far_as_the_classes_go(dtype: str) -> None:
+    """int8 cannot count to 300: as a class 44 and 300 would be one, and a length of 256 be 0."""
+    z, labels = scores(5, (3, 300), 1.0, "float32"), [0, 44, 100]
+    expected = entmax_loss(z, jnp.array(labels))
+    assert (entmax_loss(z, jnp.array(labels, dtype)) == expected).all()
+    assert jnp.isfinite(entmax_loss(z[:, :256], jnp.array(labels, dtype))).all()
+
+
+def test_masked_scores_meet_no_nan_on_the_way() -> None:
+    z, soft = jnp.array([[1.0, 2.0, -jnp.inf]]), jnp.array([[0.5, 0.5, 0.0]])
+    with jax.debug_nans(True):
+        for labels in (jnp.array([0]), soft):
+            assert jnp.isfinite(jax.grad(lambda z, y=labels: entmax_loss(z, y).sum())(z)).all()
+
+
 def test_the_loss_reduces_over_the_rows_that_take_part() -> None:
     z, labels = scores(0, (4, 6, 9), 1.0, jnp.float32), jnp.zeros((4, 6), int)
     where = (jnp.arange(4) < 3)[:, None, None]

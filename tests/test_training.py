@@ -193,7 +193,7 @@ def test_stopped_at_ten_moments(data_dir, tmp_path):
 
 
 def test_stopped_and_killed_by_the_clock(data_dir, tmp_path):
-    """SIGTERM, and each third time SIGKILL, at moments that a seed chooses."""
+    """SIGTERM, then SIGKILL twice, and so on, at moments that a seed chooses."""
     rng = random.Random(0)
     workdir = tmp_path / "a run"  # a line to paste has to quote it
     epochs = 8 * (MOMENTS + 1)
@@ -205,7 +205,7 @@ def test_stopped_and_killed_by_the_clock(data_dir, tmp_path):
         process = start(*arguments)
         process.wait_for("saved")
         time.sleep(rng.uniform(0, 0.4))
-        how = signal.SIGKILL if moment % 3 == 2 else signal.SIGTERM
+        how = signal.SIGKILL if moment % 3 else signal.SIGTERM
         process.send(how)
         status, out, err = process.end()
         if how == signal.SIGTERM:

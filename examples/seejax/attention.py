@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 from flax import nnx
 from jax.typing import ArrayLike
@@ -28,9 +29,10 @@ def entmax_attention(
     is_causal: bool = False,
     precision: jax.lax.PrecisionLike = None,
 ) -> jax.Array:
-    """`jax.nn.dot_product_attention` with entmax; at α = 1 the two agree up to rounding.
+    """`jax.nn.dot_product_attention` with entmax, without its lengths, windows and kernels.
 
-    One difference: a query that may look at nothing gets 0, not the mean of all values.
+    At α = 1 the two agree up to rounding, but for a query that may look at nothing: it gets 0 here,
+    not the mean of all values.
 
     Args:
       query: (B, T, N, H), or all three arguments without B.
@@ -66,7 +68,7 @@ def entmax_attention(
         shapes = query.shape, key.shape, value.shape
         raise ValueError(f"query, key and value are (B, T, N, H) or (T, N, H), not {shapes}")
     (b, t, n, h), (_, s, k, _) = query.shape, key.shape
-    if key.shape != (b, s, k, h) or value.shape[:3] != (b, s, k) or n % k:
+    if key.shape != (b, s, k, h) or value.shape[:3] != (b, s, k) or not k or n % k:
         raise ValueError(
             f"key {key.shape} and value {value.shape} do not fit query {query.shape}: "
             "the number of their heads divides that of the query"
@@ -83,11 +85,12 @@ def entmax_attention(
         past = jnp.broadcast_to(jnp.tri(t, s, dtype=bool), scores.shape)
         mask = past if mask is None else mask & past
     if jnp.ndim(alpha):  # one for each head: entmax wants it for (B, N, T)
-        alpha = jnp.broadcast_to(jnp.asarray(alpha)[:, None], (n, t))[None]
+        lib = jnp if isinstance(alpha, jax.core.Tracer) else np  # what is known is checked
+        alpha = lib.broadcast_to(lib.asarray(alpha)[:, None], (n, t))[None]
     weights = entmax(scores, alpha, where=mask).astype(value.dtype)
     weights = weights.reshape(b, k, n // k, t, s)
     out = jnp.einsum("bkgts,bskv->btkgv", weights, value, precision=precision)
-    return out.reshape(b, t, n, -1)
+    return out.reshape(b, t, n, value.shape[-1])
 
 
 def _start(alpha: float, num_heads: int) -> jax.Array:
@@ -97,9 +100,12 @@ def _start(alpha: float, num_heads: int) -> jax.Array:
     return jnp.full(num_heads, jax.scipy.special.logit(alpha - 1), jnp.result_type(float))
 
 
-def _refuse_dropout(dropout_rate: float, deterministic: bool | None) -> None:
+def _refuse(dropout_rate: float, deterministic: bool | None, module: Any) -> None:
+    """What attention can be asked for and entmax_attention does not do."""
     if dropout_rate and not deterministic:
         raise ValueError("entmax attention has no dropout: set dropout_rate to 0")
+    if module is not None:
+        raise ValueError("entmax attention sows no weights: leave out sow_weights=True")
 
 
 class EntmaxAttention(nnx.Module):
@@ -130,10 +136,11 @@ class EntmaxAttention(nnx.Module):
 
     def __call__(
         self, query, key, value, bias=None, mask=None, *,
-        is_causal=False, precision=None, dropout_rate=0.0, deterministic=True, **_: Any,
+        is_causal=False, precision=None, dropout_rate=0.0, deterministic=True, module=None,
+        **_: Any,
     ) -> jax.Array:  # fmt: skip
         """Shapes as `entmax_attention`. What else MultiHeadAttention passes does not concern it."""
-        _refuse_dropout(dropout_rate, deterministic)
+        _refuse(dropout_rate, deterministic, module)
         return entmax_attention(
             query, key, value, bias, mask,
             alpha=self.alpha, is_causal=is_causal, precision=precision,
@@ -156,10 +163,10 @@ class LinenEntmaxAttention(nn.Module):
     @nn.compact
     def __call__(
         self, query, key, value, bias=None, mask=None, *,
-        is_causal=False, precision=None, dropout_rate=0.0, deterministic=True,
+        is_causal=False, precision=None, dropout_rate=0.0, deterministic=True, module=None,
     ) -> jax.Array:  # fmt: skip
         """Shapes as `entmax_attention`."""
-        _refuse_dropout(dropout_rate, deterministic)
+        _refuse(dropout_rate, deterministic, module)
         raw = self.param("raw", lambda _: _start(self.alpha, self.num_heads))
         return entmax_attention(
             query, key, value, bias, mask,

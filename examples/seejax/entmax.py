@@ -32,9 +32,9 @@ def entmax(
 ) -> jax.Array:
     """Sparse softmax: the p on the simplex that maximises <p, z> + H_α(p).
 
-    Differentiable in z and in alpha, forward and reverse, again and again; the edge of the support
-    is a kink, where the derivative is that of the inside. Reverse mode keeps p and nothing else.
-    float16 and bfloat16 are computed in float32.
+    Differentiable in z and in alpha, forward and reverse, again and again. From α = 2 on the edge
+    of the support is a kink, and a score at the edge counts as outside. Reverse mode keeps p, and
+    alpha and the mask where they are arrays. float16 and bfloat16 are computed in float32.
 
     Args:
       z: scores, real (..., n, ...); n lies along `axis`. -inf masks an entry.
@@ -46,8 +46,8 @@ def entmax(
 
     Returns:
       p, shape and dtype of z (integers give floats). A row is NaN if an entry that takes part is
-      NaN or +inf, if all of them are -inf, or if its alpha, known only under jit, is below 1 or
-      infinite.
+      NaN or +inf, if all of them are -inf, or if its alpha, unknown while it was traced, is below 1
+      or infinite.
 
     Raises:
       ValueError: alpha below 1, infinite or NaN, a shape of alpha or where that does not fit, an
@@ -127,6 +127,7 @@ def entmax_loss(
     if jnp.issubdtype(y.dtype, jnp.integer):
         if y.shape != shape:
             raise ValueError(f"labels {y.shape} do not fit logits {z.shape}: one for each row")
+        y = y.astype(jnp.int32) if y.dtype.itemsize < 4 else y  # uint8 cannot count to 256
         classes = (y[..., None] >= 0) & (y[..., None] < z.shape[-1])
         loss = _gap(p, z, y[..., None], epsilon) * jnp.where(classes, 1, jnp.nan).astype(z.dtype)
     elif jnp.issubdtype(y.dtype, jnp.floating):
@@ -259,7 +260,8 @@ def _tangent(p, epsilon, dz, depsilon):
 @jax.custom_jvp
 def _gap(p: jax.Array, z: jax.Array, y: jax.Array, epsilon: Epsilon) -> jax.Array:
     """max_p <p, z> + H_α(p), at that p, less <y, z>. y is (..., n), or the classes (..., 1)."""
-    return row_sum(_less(jnp.where(p > 0, p * (z + _information(p, epsilon)), p), z, y))
+    gain = jnp.where(p > 0, z, 0) + _information(p, epsilon)  # 0 times -inf would be NaN
+    return row_sum(_less(jnp.where(p > 0, p * gain, p), z, y))
 
 
 @functools.partial(_gap.defjvp, symbolic_zeros=True)
@@ -284,7 +286,7 @@ def _less(x: jax.Array, z: jax.Array, y: jax.Array) -> jax.Array:
         place = jax.typeof(z).sharding
         classes = jax.lax.broadcasted_iota(y.dtype, z.shape, z.ndim - 1, out_sharding=place)
         return jnp.where(classes == y, x - z, x)
-    return x - jnp.where(y == 0, 0, y * z)
+    return x - y * jnp.where(y == 0, 0, z)
 
 
 # -- functions that are right at p = 0 and at ε = 0 ------------------------------------------------
