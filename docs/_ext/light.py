@@ -10,7 +10,7 @@ from pathlib import Path
 
 from docutils import nodes
 from pygments.formatters import HtmlFormatter
-from pygments.token import Comment, Generic, Keyword, Name, Number, String
+from pygments.token import Comment, Keyword, Name, Number, String
 from sphinx.highlighting import PygmentsBridge
 
 from tools.book import DOCS
@@ -22,7 +22,6 @@ THEIRS = re.compile(
 )
 COLOURED = {Comment: "c", Keyword: "k", String: "s", Number: "m"}
 COLOURED |= {Name.Function: "nf", Name.Class: "nf", Name.Decorator: "nd"}
-COLOURED |= {Generic.Prompt: "gp", Generic.Traceback: "gr", Generic.Error: "gr"}
 
 
 class Plain(HtmlFormatter):

@@ -33,5 +33,5 @@ const sizes = new ResizeObserver(entries => {
   for (const {target} of entries)
     target.scrollWidth > target.clientWidth ? target.tabIndex = 0 : target.removeAttribute("tabindex");
 });
-for (const each of document.querySelectorAll("article :is(.highlight pre, .math, .pst-scrollable-table-container)"))
+for (const each of document.querySelectorAll("article :is(.highlight pre, .math, .see-scroll, .pst-scrollable-table-container)"))
   sizes.observe(each);
