@@ -13,6 +13,15 @@ NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 SIZE = re.compile(r'<svg\b[^>]*?\bwidth="([\d.]+)pt" height="([\d.]+)pt"')
 PX_OF_PT = 4 / 3
 POINTS = {"M": 1, "L": 1, "Q": 2, "C": 3, "Z": 0}  # of each command that Matplotlib writes
+# Lines and words of a figure are a grey that both grounds allow; where the ground is known,
+# it is darker on white and lighter on black.
+GREY, ON_LIGHT, ON_DARK = "#808080", "#56626a", "#a6b1b9"
+ADAPT = "".join(
+    f"@media(prefers-color-scheme:{scheme}){{"
+    + "".join(f'[style*="{what}:{GREY}"]{{{what}:{ink}!important}}' for what in ("fill", "stroke"))
+    + "}"
+    for scheme, ink in (("light", ON_LIGHT), ("dark", ON_DARK))
+)
 
 
 def rounded(number: str) -> str:
@@ -77,7 +86,7 @@ def cleaned(svg: str) -> str:
     alike = r'(?:<use [^>]*? style="([^"]*)"/>)(?:<use [^>]*? style="\1"/>)+'
     plain = re.compile(r' style="[^"]*"')
     svg = re.sub(alike, lambda m: f'<g style="{m[1]}">{plain.sub("", m[0])}</g>', svg)
-    return svg.strip()
+    return svg.replace("</style>", f"{ADAPT}</style>").strip()
 
 
 def prepare(app, doctree) -> None:
