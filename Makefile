@@ -4,13 +4,13 @@ BIN := .venv/bin
 TOOLS := PYTHONPATH=docs $(BIN)/python -m
 DOCS := .venv/ready-docs
 TEST := .venv/ready-test
-SLOW := $(addprefix tests/test_,$(addsuffix .py,site build training steps see_trace entmax see_grad parallel processes see_browser see_command see_calls see_axes classifier loader predict see_pictures digits linear_regression attention))
+SLOW := $(addprefix tests/test_,$(addsuffix .py,site weight build training steps see_trace entmax see_grad parallel processes see_browser see_command see_calls see_axes classifier loader predict see_pictures digits linear_regression attention))
 QUICK := conftest.py $(filter-out $(SLOW),$(wildcard tests/*.py tests/slurm/*.py)) docs README.md
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE # every page and test starts a Python: 1 s with its bytecode, 4 s without
-.PHONY: help html serve check test test-slurm screenshot bench pair lock clean
+.PHONY: help html serve check test test-slurm screenshot audit bench pair lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
@@ -43,6 +43,9 @@ test-slurm: $(TEST) ## train under a real Slurm of one node, kill, resume (root;
 
 screenshot: $(TEST) html ## take README's picture of the built front page
 	@$(TOOLS) tools.screenshot
+
+audit: $(TEST) html ## Lighthouse on every page, against bounds (needs Node); PAGE="jit vmap" just those
+	@$(TOOLS) tools.audit $(PAGE)
 
 bench: $(TEST) ## measure this book's code beside its peers; ONLY="mlp cnn" just those anew
 	@$(BIN)/python bench/run.py $(if $(ONLY),--only $(ONLY))

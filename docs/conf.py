@@ -16,7 +16,7 @@ words = book.words(tree)
 
 # -- extensions: myst-nb, and what docs/_ext adds --------------------------------------------------
 extensions = ["myst_nb", "languages", "chinese", "mathml", "pictures", "folded"]
-extensions += ["terms", "names", "sharing", "colophon"]
+extensions += ["terms", "names", "sharing", "colophon", "figures", "light"]
 myst_enable_extensions = book.MYST_EXTENSIONS
 myst_heading_anchors = 0  # sections are linked by the anchors that both languages share
 nitpicky = True  # a reference that leads nowhere is a warning, and a warning ends the build
@@ -39,8 +39,8 @@ templates_path = ["_templates"]
 
 html_theme = "sphinx_book_theme"
 html_static_path = ["_static", "screenshot.png"]
-html_css_files = ["book.css"]
-html_js_files = [("languages.js", {"defer": "defer"})]
+html_favicon = "_static/mark.svg"
+html_additional_pages = {"404": "404.html"}  # what Read the Docs shows for a page that is not there
 html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 html_copy_source = False
 html_use_index = False  # nothing is indexed; the search is
@@ -48,14 +48,14 @@ html_show_sourcelink = False
 html_search_language = tree
 html_search_options = {"dict": ""}  # jieba loads its dictionary itself; a second time costs 3 s
 jieba.setLogLevel("WARNING")  # it reports each time how long its dictionary took to load
-html_context = {"default_mode": "auto", "words": words}
-html_theme_options = {
-    "article_header_end": ["language.html", "article-header-buttons.html"],
-    "use_download_button": False,
+html_context = {"words": words}
+html_sidebars = {"**": ["sbt-sidebar-nav.html"]}
+html_theme_options = {  # docs/_templates/layout.html goes through these lists
+    "navbar_end": ["search-open.html", "language.html"],
+    "article_header_end": [],
+    "secondary_sidebar_items": {"**": ["page-toc.html"], "index": [], "404": [], "search": []},
+    "footer_content_items": ["copyright.html", "repository.html", "changed.html"],
     "show_toc_level": 2,
-    "search_bar_text": words["search"],
-    "toc_title": words["on_this_page"],
-    "logo": {"text": project},
-    "footer_content_items": ["copyright.html", "repository.html"],
-    "navbar_persistent": [],  # the search stands in the sidebar and in the header of the article
+    "use_download_button": False,
+    "use_fullscreen_button": False,
 }

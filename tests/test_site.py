@@ -149,7 +149,7 @@ def built() -> list[str]:
 
 
 def addresses(page: str) -> Iterator[tuple[Tag, str]]:
-    for tag in soup(page).find_all(True):
+    for tag in soup(page).find_all(lambda tag: tag.name != "base"):
         for name in ("href", "src", "action", "poster", "data"):
             if tag.get(name):
                 yield tag, tag[name]
@@ -189,9 +189,8 @@ def test_every_link_and_fragment_leads_somewhere(site: Path) -> None:
 def test_a_page_names_its_language_and_its_alternates(site: Path, page: str) -> None:
     language, _, name = page.partition("/")
     assert soup(page).html["lang"] == LANGUAGES[language]
-    links = {link["hreflang"]: link["href"] for link in soup(page).select("head link[hreflang]")}
-    paths = {code: urljoin(f"/{page}", href) for code, href in links.items()}
-    assert paths == {"zh-CN": f"/zh/{name}", "en": f"/en/{name}", "x-default": f"/en/{name}"}
+    if not os.environ.get("READTHEDOCS_CANONICAL_URL"):  # tests/test_build.py looks at the others
+        assert not soup(page).select("head link[hreflang]"), "search engines take whole addresses"
     (switch,) = {a["href"] for a in soup(page).select("a.language-switch")}
     other = next(each for each in LANGUAGES if each != language)
     assert urljoin(f"/{page}", switch) == f"/{other}/{name}"
@@ -264,6 +263,7 @@ CONTRAST = """() => {
 # A figure's words are 11 pt, and shrink with it on a phone; the theme would dim it in the dark.
 FIGURES = """async () => {
   const figures = [...document.querySelectorAll(".cell_output img")];
+  figures.forEach(e => { e.loading = "eager"; });
   await Promise.all(figures.map(e => e.decode()));
   return figures
     .filter(e => e.width && e.width < 0.6 * e.naturalWidth || getComputedStyle(e).filter != "none")
@@ -283,8 +283,6 @@ def test_every_page_loads_fits_and_can_be_read(reader, width: str) -> None:
             wrong.append(f"{path} is wider than its window: {overflow}")
         for scheme in "light", "dark":
             page.emulate_media(color_scheme=scheme)
-            if path in PAGES:  # the theme follows the system
-                page.wait_for_function(f"document.documentElement.dataset.theme == '{scheme}'")
             wrong += [f"{path}, {scheme}: contrast {poor}" for poor in page.evaluate(CONTRAST)]
             wrong += [f"{path}, {scheme}: figure {poor}" for poor in page.evaluate(FIGURES)]
         if path in PAGES and not page.locator("a.language-switch").first.is_visible():
@@ -404,34 +402,6 @@ def test_the_root_without_script_is_two_links(reader, language: str) -> None:
     assert here.at == "index.html"
     page.locator(f"a[href='{language}/index.html']").click()
     assert here.at == f"{language}/index.html"
-
-
-@pytest.mark.parametrize(
-    ("language", "query", "width"),
-    [
-        ("zh", "追踪", "desk"),
-        ("en", "tracing", "desk"),
-        ("zh", "缓存", "phone"),
-        ("en", "grad", "phone"),
-    ],
-)
-def test_search_answers(reader, language: str, query: str, width: str) -> None:
-    here = reader(width=width)
-    page = here.open(f"{language}/index.html")
-    page.locator("button.search-button, button.search-button__button").locator(
-        "visible=true"
-    ).first.click()
-    field = page.locator("input[type=search]").locator("visible=true").first
-    field.fill(query)
-    field.press("Enter")
-    page.wait_for_url("**/search.html?q=*")
-    result = page.locator("#search-results li a").first
-    result.wait_for()
-    target = result.get_attribute("href")
-    assert urlsplit(target).path in {f"{name}.html" for name in SOURCES[language]}
-    result.click()
-    page.wait_for_url(f"**/{language}/{urlsplit(target).path}*")
-    assert query.lower() in page.locator("article").inner_text().lower()
 
 
 def test_folded_cells_open_by_keyboard_and_say_what_they_hold(reader) -> None:

@@ -3,17 +3,26 @@
 All of it is put in when a page is written. No cell holds it, so no cell runs again for its sake.
 """
 
+import functools
 import os
 import re
 import subprocess
 import time
 from importlib.metadata import version
+from pathlib import Path
 
 from docutils import nodes
 from sphinx.util.docutils import ReferenceRole, SphinxRole
 
 from tools.book import ROOT
 
+# How a forge spells the address at which a file is edited; {} is the file.
+EDIT = {
+    "github.com": "/edit/main/{}",
+    "gitee.com": "/edit/main/{}",
+    "gitlab.com": "/-/edit/main/{}",
+    "codeberg.org": "/_edit/main/{}",
+}
 FORGES = r"github\.com|gitlab\.com|gitee\.com|codeberg\.org|bitbucket\.org|gitcode\.com"
 ADDRESS = re.compile(
     rf"(?:https?://(?:[^@/]*@)?|ssh://(?:\w+@)?|\w+@)({FORGES})"
@@ -33,16 +42,44 @@ def public(address: str) -> str:
     return f"https://{match[1]}/{match[2].removesuffix('.git')}" if match else ""
 
 
+def git(*arguments: str) -> str:
+    """What git says of this repository; nothing where the book was unpacked from an archive."""
+    try:
+        return subprocess.run(
+            ["git", "-C", ROOT, *arguments], capture_output=True, encoding="utf8"
+        ).stdout
+    except FileNotFoundError:
+        return ""
+
+
 def repository() -> str:
     """The public address of this repository, where it has one."""
-    address = os.environ.get("READTHEDOCS_GIT_CLONE_URL")
-    if not address:
-        git = ["git", "-C", ROOT, "remote", "get-url", "origin"]
-        try:
-            address = subprocess.run(git, capture_output=True, encoding="utf8").stdout
-        except FileNotFoundError:  # no git: the book was unpacked from an archive
-            address = ""
-    return public(address)
+    return public(os.environ.get("READTHEDOCS_GIT_CLONE_URL") or git("remote", "get-url", "origin"))
+
+
+@functools.cache
+def changes() -> dict[str, str]:
+    """The day of the last change of every page; nothing in a clone that has no history."""
+    if git("rev-parse", "--is-shallow-repository").strip() != "false":
+        return {}
+    days: dict[str, str] = {}
+    day = ""
+    for line in git("log", "--format=day %cs", "--name-only", "--", "docs").splitlines():
+        if line.startswith("day "):
+            day = line.removeprefix("day ")
+        elif line:
+            days.setdefault(line, day)
+    return days
+
+
+def edit_address(url: str, path: str) -> str:
+    """Where a reader can propose a change of a file, if we know how this forge spells it.
+
+    >>> edit_address("https://gitlab.com/someone/book", "docs/en/jit.md")
+    'https://gitlab.com/someone/book/-/edit/main/docs/en/jit.md'
+    """
+    way = EDIT.get(url.removeprefix("https://").partition("/")[0], "")
+    return url + way.format(path) if url and way else ""
 
 
 def facts() -> dict[str, str]:
@@ -86,7 +123,12 @@ def write_again(app, env) -> list[str]:
 
 
 def link_repository(app, pagename, templatename, context, doctree) -> None:
-    context["repository"] = repository()
+    context["repository"] = url = repository()
+    source = Path(app.env.doc2path(pagename))
+    if url and source.is_relative_to(ROOT) and source.is_file():
+        path = source.relative_to(ROOT).as_posix()
+        context["changed"] = changes().get(path, "")
+        context["edit_url"] = edit_address(url, path)
 
 
 def setup(app) -> dict:

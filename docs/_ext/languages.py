@@ -1,6 +1,7 @@
 """One book in two languages: equal sections have equal names, each page leads to the other's."""
 
 import os
+from urllib.parse import urlsplit
 
 from docutils import nodes
 from sphinx.util import logging
@@ -42,6 +43,9 @@ def link_languages(app, pagename, templatename, context, doctree) -> None:
     alternates = {there: address(page, here, there) for there in LANGUAGES}
     there = next(language for language in LANGUAGES if language != here)
     context["translation"] = {"href": alternates[there], **LANGUAGES[there]}
+    context["site_root"] = urlsplit(app.config.html_baseurl).path or f"/{here}/"
+    if not app.config.html_baseurl:  # search engines take whole addresses alone
+        return
     links = [(LANGUAGES[language]["hreflang"], href) for language, href in alternates.items()]
     links.append(("x-default", alternates["en"]))
     context["metatags"] = context.get("metatags", "") + "".join(
@@ -52,4 +56,5 @@ def link_languages(app, pagename, templatename, context, doctree) -> None:
 def setup(app) -> dict:
     app.connect("doctree-read", share_anchors, priority=100)  # before the contents are collected
     app.connect("html-page-context", link_languages)
+    app.add_js_file("languages.js")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

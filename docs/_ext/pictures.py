@@ -1,4 +1,7 @@
-"""Style and script of seejax.see once a page, though every picture carries its own copy."""
+"""Pictures of seejax.see as a page needs them: in its language, one style sheet, one script.
+
+A picture by itself, in a notebook, carries its own copy of both, and its words in both languages.
+"""
 
 import re
 import shutil
@@ -8,6 +11,10 @@ from pathlib import Path
 SEE = find_spec("seejax.see").submodule_search_locations[0]  # without importing JAX
 # As a picture wrote them when its cell ran: after an edit the files of today are others.
 COPY = re.compile(r"<(style|script) data-seejax\b[^>]*>.*?</\1>", re.DOTALL)
+# The words of a picture itself, which stand in both languages.
+WORDS = re.compile(
+    r'<span class="see-w"><span lang="en">([^<]*)</span><span lang="zh">([^<]*)</span></span>'
+)
 
 
 def copy_files(app) -> None:
@@ -20,7 +27,7 @@ def copy_files(app) -> None:
 def share_assets(app, pagename, templatename, context, doctree) -> None:
     body, copies = COPY.subn("", context.get("body", ""))
     if copies:
-        context["body"] = body
+        context["body"] = WORDS.sub(r"\2" if app.config.language.startswith("zh") else r"\1", body)
         app.add_css_file("see.css")
         app.add_js_file("see.js", loading_method="defer")
 

@@ -150,7 +150,7 @@ def _line(line: Line, stop: bool) -> str:
 
 
 def _note(note: Note) -> str:
-    return f'<pre class="see-error" role="note">{escape(chr(10).join(note.lines))}</pre>'
+    return f'<pre class="see-error" role="listitem">{escape(chr(10).join(note.lines))}</pre>'
 
 
 # --- tables; explicit roles, because a phone gets each row as a block
@@ -158,15 +158,17 @@ def _note(note: Note) -> str:
 
 def _table(table: Table) -> str:
     columns = table.columns
+    unheard = ' aria-hidden="true"'
     head = "".join(
-        f'<th role="columnheader" scope="col"{_kind(column.kind)}>{_said(column.title)}</th>'
+        f'<th role="columnheader" scope="col"{_kind(column.kind)}{"" if column.title else unheard}>'
+        f"{_said(column.title)}</th>"
         for column in columns
     )
     rows = []
     for row in table.rows:
         cells = [f'<th role="rowheader" scope="row">{_cell(row[0])}</th>']
         for column, cell in zip(columns[1:], row[1:], strict=True):
-            hidden = ' aria-hidden="true"' if isinstance(cell, Bar) else ""
+            hidden = unheard if isinstance(cell, Bar) else ""
             inside = _cell(cell)
             if column.number:  # on a phone the head is out of sight
                 key = f'<span class="see-key" aria-hidden="true">{_said(column.title)} </span>'
