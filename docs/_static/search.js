@@ -1,0 +1,268 @@
+// Search: a dialog on every page (its button, "/" or Ctrl-K) and the page search.html?q=…. The index is
+// made by docs/_ext/search.py; a piece of it is loaded when a query needs it.
+{
+const root = new URL("..", document.currentScript.src);  // of the site: this script lies in _static
+const SHOWN = 10, LENGTH = 180, BEFORE = 30;  // results; characters of an excerpt, and those before its first mark
+const ALIKE = .6, ORDER = 1;  // what another name counts, and words in the order that was asked for
+
+// -- pieces: scripts that call searchPiece, as a page from the disk may load nothing else
+
+const asked = new Map(), arrive = new Map();
+const policy = window.trustedTypes?.createPolicy("search", {createScriptURL: url => url});
+let folder = "";
+window.searchPiece = (name, content) => arrive.get(name)(content);
+const piece = name => {
+  if (!asked.has(name)) asked.set(name, new Promise((resolve, reject) => {
+    arrive.set(name, resolve);
+    const script = document.createElement("script"), url = new URL(`search/${folder}${name}.js`, root).href;
+    script.onerror = () => { asked.delete(name); script.remove(); reject(new Error(url)); };
+    script.src = policy ? policy.createScriptURL(url) : url;
+    document.head.append(script);
+  }));
+  return asked.get(name);
+};
+const theIndex = async () => {
+  const index = await piece("index");
+  folder = index.folder + "/";
+  return index;
+};
+
+// -- terms: as search.py makes them, each with its place in the text
+
+const RUN = /[\u3400-\u9fff]+|\.?[0-9A-Za-z_\u00c0-\u024f\u0370-\u03ff]+(?:\.[0-9A-Za-z_\u00c0-\u024f\u0370-\u03ff]+)*/g;
+const PARTS = /_+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])/;
+const ENDING = /^(.{3,}?)(?:at(?:e[ds]?|ions?|ors?|ing)|ions?|ings?|ments?|able|ly|e(?:d|s|rs?)?|s)$/;
+const stem = word => word.replace(ENDING, "$1").replace(/(.)\1$/, "$1");
+function* terms(text) {
+  for (const {0: run, index: at} of text.matchAll(RUN)) {
+    if (run >= "\u3400")
+      for (let i = 0; i < Math.max(1, run.length - 1); i++) yield [run.slice(i, i + 2), at + i];
+    else if (/^\.?\d/.test(run)) {
+      if (run.length <= 4) yield [run, at];
+    } else yield* code(run, at);
+  }
+}
+function* code(run, at) {
+  let i = 0;  // where a name of the run begins
+  for (const name of run.split(".")) {
+    const lower = name.toLowerCase(), parts = name.split(PARTS).filter(part => part);
+    if (name && i + name.length < run.length) yield [run.slice(i).toLowerCase(), at + i];
+    if (i) yield ["." + lower, at + i - 1];
+    if (parts.length > 1) yield [lower, at + i];
+    let j = 0;
+    for (const part of parts) {
+      j = name.indexOf(part, j);
+      if (part.length > 1) yield [stem(part.toLowerCase()), at + i + j, part.length];
+      j += part.length;
+    }
+    i += name.length + 1;
+  }
+}
+
+// -- ranking: BM25, of which search.py has done the part that needs no query
+
+// How many letters are wrong, missing, too many or swapped; what is more than `most` is not counted out.
+const distance = (a, b, most) => {
+  let before = [], last = [...Array(b.length + 1).keys()];
+  for (let i = 1; i <= a.length; i++) {
+    const row = [i];
+    for (let j = 1; j <= b.length; j++) {
+      row[j] = Math.min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] !== b[j - 1]));
+      if (a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]) row[j] = Math.min(row[j], before[j - 2] + 1);
+    }
+    if (Math.min(...row) > most) return most + 1;
+    [before, last] = [last, row];
+  }
+  return last[b.length];
+};
+const alike = async term => {
+  if (!/^[a-z]{4,}$/.test(term)) return [];
+  const most = term.length < 8 ? 1 : 2, near = [[], [], []];
+  for (const word of (await piece("words")).split(" "))
+    if (Math.abs(word.length - term.length) <= most) near[distance(term, word, most)]?.push(word);
+  return near.slice(0, most + 1).find(words => words.length) ?? [];
+};
+// The sections that have a term; else one that it begins, if it may be unfinished; else one like it.
+const find = async (index, {term, factor, unfinished}) => {
+  const where = t => Math.max(0, index.terms.findLastIndex(first => first <= t));
+  const postings = t => piece(`terms-${where(t)}`).then(terms => terms[t]);
+  let names = await postings(term) ? [term] : [];
+  if (!names.length && unfinished && (term.length > 1 || term >= "\u3400"))
+    for (let i = where(term); i <= where(term + "\uffff"); i++)
+      names.push(...Object.keys(await piece(`terms-${i}`)).filter(t => t.startsWith(term)));
+  if (!names.length && factor === 1) names = await alike(term);
+  const levels = new Map();
+  for (const name of names) {
+    let section = 0;
+    for (const [, step, level] of (await postings(name)).matchAll(/([0-9a-v]*)([A-Z])/g)) {
+      section += parseInt(step || 0, 32);
+      levels.set(section, Math.max(levels.get(section) ?? 0, level.charCodeAt() - 64));
+    }
+  }
+  const idf = factor * Math.log(1 + (index.sections - levels.size + .5) / (levels.size + .5));
+  return {names, levels, idf};
+};
+// What is asked for: each term once; what the book calls by another name, under that name too.
+const wanted = (index, text) => {
+  const list = [...terms(text)], end = text.search(/[^\s.]*$/), found = new Map();
+  for (const [term, at] of list) found.set(term, {term, factor: 1, unfinished: at >= end});
+  const typed = new Set(found.keys());
+  for (const [theirs, ours] of index.same)
+    if ([...terms(theirs)].every(([term]) => typed.has(term)))
+      for (const [term] of terms(ours)) if (!found.has(term)) found.set(term, {term, factor: ALIKE});
+  return [...found.values()];
+};
+function* neighbours(text) {
+  const words = text.toLowerCase().match(RUN) ?? [];
+  for (let i = 1; i < words.length; i++) yield `${words[i - 1]} ${words[i]}`;
+}
+const search = async query => {
+  const index = await theIndex(), whole = query.normalize("NFKC");
+  const telling = whole.replace(new RegExp(index.empty, "gi"), " ");
+  const text = RUN.test(telling) ? telling : whole;
+  RUN.lastIndex = 0;
+  const scores = new Map(), marks = new Map();
+  for (const {names, levels, idf} of await Promise.all(wanted(index, text).map(each => find(index, each)))) {
+    for (const name of names) marks.set(name, idf);
+    for (const [section, level] of levels) scores.set(section, (scores.get(section) ?? 0) + idf * level);
+  }
+  const byScore = (a, b) => b.score - a.score || a.section - b.section;
+  const all = [...scores].map(([section, score]) => ({section, score})).sort(byScore);
+  const pairs = [...new Set(neighbours(text))];
+  const results = await Promise.all(all.slice(0, SHOWN).map(async ({section, score}) => {
+    const page = index.pages.findLastIndex(first => first <= section);
+    const [url, name, sections] = await piece(`page-${page}`);
+    const [anchor, title, content] = sections[section - index.pages[page]];
+    const here = new Set(neighbours(`${title} ${content}`));
+    const share = pairs.filter(pair => here.has(pair)).length / Math.max(4, pairs.length);
+    return {section, score: score * (1 + ORDER * share), url: `${url}#${anchor}`, name, title, content};
+  }));
+  return {count: all.length, marks, results: results.sort(byScore)};
+};
+
+// -- what the reader sees: text nodes alone, whatever was typed and whatever is found
+
+const make = (tag, name, attributes = {}, ...children) => {
+  const element = document.createElement(tag);
+  element.className = name;
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...children);
+  return element;
+};
+const matches = (text, marks) => [...terms(text)].filter(([term]) => marks.has(term))
+  .map(([term, at, length]) => ({at, end: at + (length ?? term.length), term}));
+const marked = (text, found, from = 0, to = text.length) => {
+  const parts = [];
+  for (const {at, end} of found) {
+    if (end <= from || end > to) continue;
+    if (at > from) parts.push(text.slice(from, at));
+    parts.push(make("mark", "", {}, text.slice(Math.max(from, at), end)));
+    from = end;
+  }
+  return [...parts, text.slice(from, to)];
+};
+// The stretch of a text in which most of what was asked for stands, with its marks.
+const excerpt = (text, marks) => {
+  const found = matches(text, marks);
+  let best = 0, from = 0;
+  found.forEach(({at}, i) => {
+    const here = new Set();
+    for (let j = i; j < found.length && found[j].end <= at + LENGTH - BEFORE; j++) here.add(found[j].term);
+    const sum = [...here].reduce((s, term) => s + marks.get(term), 0);
+    if (sum > best) { best = sum; from = at; }
+  });
+  from = from > BEFORE ? from - BEFORE + text.slice(from - BEFORE, from).search(/(?<=[\s，。：；、])|$/) : 0;
+  const to = from + LENGTH;
+  return [from ? "…" : "", ...marked(text, found, from, Math.min(to, text.length)), to < text.length ? "…" : ""];
+};
+
+const words = document.querySelector("button.search-open")?.dataset ?? {};
+let panels = 0;
+const panel = changed => {
+  const id = `search-${++panels}`;
+  const list = make("div", "search-results", {role: "listbox", id, "aria-label": words.label});
+  const status = make("p", "search-status", {role: "status"});
+  const input = make("input", "search-input", {
+    type: "search", role: "combobox", "aria-controls": id, "aria-expanded": false, "aria-autocomplete": "list",
+    "aria-label": words.label, placeholder: words.label, autocomplete: "off", autocapitalize: "off", spellcheck: false,
+  });
+  const box = make("div", "search-box", {}, input, status, list);
+  let turn = 0, active = -1, shown = "";
+  const choose = i => {
+    list.children[active]?.setAttribute("aria-selected", false);
+    const option = list.children[active = i];
+    option?.setAttribute("aria-selected", true);
+    option?.scrollIntoView({block: "nearest"});
+    if (option) input.setAttribute("aria-activedescendant", option.id);
+    else input.removeAttribute("aria-activedescendant");
+  };
+  const show = async () => {
+    const query = input.value.trim(), mine = ++turn;
+    changed?.(query);
+    let answer = {results: []}, said = "";
+    try {
+      if (query) answer = await search(query);
+      if (query) said = answer.count ? words.found.replace("{n}", answer.count) : words.none;
+    } catch {
+      said = words.failed;
+    }
+    if (mine !== turn) return;  // more was typed meanwhile
+    shown = query;
+    list.replaceChildren(...answer.results.map(({url, name, title, content}, i) => make("a", "search-result",
+      {role: "option", id: `${id}-${i}`, tabindex: -1, "aria-selected": false, href: new URL(url, root).href},
+      make("span", "search-where", {}, name === title ? "" : `${name} › `, ...marked(title, matches(title, answer.marks))),
+      make("span", "search-excerpt", {}, ...excerpt(content, answer.marks)))));
+    status.textContent = said;
+    input.setAttribute("aria-expanded", list.children.length > 0);
+    choose(-1);
+    list.scrollTop = 0;
+    box.dispatchEvent(new Event("searched"));
+  };
+  input.addEventListener("input", event => event.isComposing || show());
+  input.addEventListener("compositionend", show);  // Chinese is typed in Latin letters first
+  input.addEventListener("keydown", async event => {
+    const step = {ArrowDown: 1, ArrowUp: -1}[event.key], n = list.children.length;
+    if (event.isComposing || !(step || event.key === "Enter")) return;
+    event.preventDefault();
+    if (step && n) choose(active < 0 ? (step > 0 ? 0 : n - 1) : (active + step + n) % n);
+    if (step) return;
+    if (shown !== input.value.trim()) await show();
+    list.children[Math.max(0, active)]?.click();
+  });
+  return {box, input, show};
+};
+
+let dialog, inDialog;
+const inPage = document.querySelector(".search-page");
+let open = () => {
+  if (!dialog) {
+    inDialog = panel();
+    const close = make("button", "search-close", {type: "button", "aria-label": words.close}, "×");
+    dialog = make("dialog", "search-dialog", {"aria-label": words.label}, inDialog.box, close);
+    dialog.addEventListener("click", ({target}) => { if (target === dialog || target.closest("a, .search-close")) dialog.close(); });
+    document.body.append(dialog);
+  }
+  if (!dialog.open) dialog.showModal();
+  inDialog.input.select();
+  theIndex().catch(() => {});  // it is said when something is asked for
+};
+if (inPage) {  // search.html: the query stands in its address
+  const {box, input, show} = panel(query => history.replaceState(null, "", query ? `?q=${encodeURIComponent(query)}` : location.pathname));
+  inPage.append(box);
+  input.value = new URLSearchParams(location.search).get("q") ?? "";
+  open = () => input.select();
+  open();
+  show();
+}
+for (const button of document.querySelectorAll("button.search-open")) {
+  button.hidden = false;
+  button.addEventListener("click", () => open());
+}
+document.addEventListener("keydown", event => {
+  const modified = event.ctrlKey || event.metaKey || event.altKey;
+  const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
+  if (event.key === "/" ? modified || typing : event.key?.toLowerCase() !== "k" || event.altKey || !(event.ctrlKey || event.metaKey)) return;
+  event.preventDefault();
+  open();
+});
+}
