@@ -32,6 +32,7 @@ HAN = "\u3400-\u9fff"
 LATIN = "0-9A-Za-z_\u00c0-\u024f\u0370-\u03ff"
 RUN = re.compile(rf"[{HAN}]+|\.?[{LATIN}]+(?:\.[{LATIN}]+)*")
 PARTS = re.compile(r"_+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+NAME, PART = 2, 0.5  # what a name of several parts counts, and what each of them
 ENDING = re.compile(
     r"^(.{3,}?)(?:at(?:e[ds]?|ions?|ors?|ing)|ions?|ings?|ments?|able|ly|e(?:d|s|rs?)?|s)$"
 )
@@ -46,39 +47,43 @@ def stem(word: str) -> str:
     return re.sub(r"(.)\1$", r"\1", ENDING.sub(r"\1", word))
 
 
-def terms(text: str) -> Iterator[str]:
-    """The terms of a text: pairs of Chinese characters; words, and code both whole and in parts.
+def terms(text: str) -> Iterator[tuple[str, float]]:
+    """The terms of a text, and how much each counts: pairs of Chinese characters; words, and code
+    both whole and in parts.
 
-    >>> list(terms("求雅可比"))
+    >>> [term for term, _ in terms("求雅可比")]
     ['求雅', '雅可', '可比']
-    >>> list(terms("lax.scan(static_argnums)"))
+    >>> [term for term, _ in terms("lax.scan(static_argnums)")]
     ['lax.scan', 'lax', '.scan', 'scan', 'static_argnums', 'static', 'argnum']
     """
     for run in RUN.findall(text):
         if run[0] >= "\u3400":
-            yield from (run[i : i + 2] for i in range(max(1, len(run) - 1)))
+            yield from ((run[i : i + 2], 1) for i in range(max(1, len(run) - 1)))
         elif re.match(r"\.?\d", run):
-            yield from [run] if len(run) <= 4 else []
+            yield from [(run, 1)] if len(run) <= 4 else []
         else:
             yield from code(run.split("."))
 
 
-def code(names: list[str]) -> Iterator[str]:
+def code(names: list[str]) -> Iterator[tuple[str, float]]:
     for i, name in enumerate(names):
         if i < len(names) - 1 and name:
-            yield ".".join(names[i:]).lower()
+            yield ".".join(names[i:]).lower(), NAME
         if i and name:
-            yield f".{name.lower()}"
+            yield f".{name.lower()}", 1
         parts = [part for part in PARTS.split(name) if part]
         if len(parts) > 1:
-            yield name.lower()
-        yield from (stem(part.lower()) for part in parts if len(part) > 1)
+            yield name.lower(), NAME
+        share = PART if len(parts) > 1 else 1
+        yield from ((stem(part.lower()), share) for part in parts if len(part) > 1)
 
 
 # -- sections, as a page shows them --------------------------------------------------------------
 
 Section = dict[str, str]  # anchor, title, and the text of each kind
 
+# A title is kept by itself; of a picture, and of what is written as HTML, nothing can be shown.
+SILENT = nodes.Invisible | nodes.raw | nodes.image | nodes.title | nodes.term | addnodes.desc_signature
 KINDS = {"cell_input": "code", "cell_output": "output"}
 
 
@@ -86,7 +91,7 @@ def sections(node: nodes.Node, section: Section | None = None, kind: str = "pros
     """Everything on a page that has a name and a title: sections, terms, functions."""
     found = []
     for child in node.children:
-        if isinstance(child, nodes.Invisible | nodes.raw | nodes.image | nodes.title):
+        if isinstance(child, SILENT):
             continue
         classes = child.get("classes", []) if isinstance(child, nodes.Element) else []
         if "no-search" in classes:
@@ -125,7 +130,7 @@ def plain(node: nodes.Node) -> str:
 
 WEIGHTS = {"title": 12.0, "anchor": 6.0, "page": 1.0, "prose": 1.0, "code": 0.7, "output": 0.5}
 SATURATION, LENGTH = 3, 0.6  # BM25's k1 and b
-SHARED = 0.6
+SHARED, SHORT = 0.6, 0.7
 LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 DIGITS = "0123456789abcdefghijklmnopqrstuv"
 
@@ -139,6 +144,7 @@ def postings(pages: list[dict]) -> dict[str, str]:
     found: dict[str, str] = {}
     last: dict[str, int] = {}
     titles = [section["title"] for page in pages for section in page["sections"]]
+    lengths = [max(length, SHORT * mean) for length in lengths]
     for number, (counts, length) in enumerate(zip(counted, lengths, strict=True)):
         prior = SHARED if shared[titles[number]] > 2 else 1
         norm = SATURATION * (1 - LENGTH + LENGTH * length / mean)
@@ -154,8 +160,8 @@ def count(page: dict, section: dict) -> Counter:
     counts: Counter = Counter()
     named = [("title", section["title"]), ("anchor", section["anchor"].replace("-", " "))]
     for kind, text in [*named, ("page", f"{page['name']} {page['title']}"), *section["text"]]:
-        for term in terms(text):
-            counts[term] += WEIGHTS[kind]
+        for term, share in terms(text):
+            counts[term] += WEIGHTS[kind] * share
     return counts
 
 
@@ -200,11 +206,15 @@ def spoken(language: str) -> dict[str, object]:
     data = tomllib.loads((DATA / "search.toml").read_text("utf8"))
     other = "en" if language == "zh" else "zh"
     book = tomllib.loads((DATA / "terms.toml").read_text("utf8")).values()
-    same = [[term[other], term[language]] for term in book if term[other] != term[language]]
+    same = [*data["same"].items(), *((term[other], term[language]) for term in book)]
     han = "|".join(word for word in data["empty"] if word >= HAN[0])
     latin = "|".join(word for word in data["empty"] if word < HAN[0])
     empty = rf"{han}|(?<![\w.])(?:{latin})(?![\w(\[]|\.\w)"
-    return {"empty": empty, "same": [*data["same"].items(), *same]}
+    telling = [
+        [list(dict.fromkeys(t for t, _ in terms(text) if t not in data["empty"])) for text in pair]
+        for pair in same
+    ]
+    return {"empty": empty, "same": [pair for pair in telling if pair[0] != pair[1]]}
 
 
 # -- in Sphinx -----------------------------------------------------------------------------------

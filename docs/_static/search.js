@@ -1,41 +1,38 @@
-// Search: a dialog on every page (its button, "/" or Ctrl-K) and the page search.html?q=…. The index is
-// made by docs/_ext/search.py; a piece of it is loaded when a query needs it.
+// Search: a dialog on every page (its button, "/" or Ctrl-K), and the page search.html?q=…
+// docs/_ext/search.py makes the index; a piece of it is loaded when a query needs it.
 {
 const root = new URL("..", document.currentScript.src);  // of the site: this script lies in _static
-const SHOWN = 10, LENGTH = 180, BEFORE = 30;  // results; characters of an excerpt, and those before its first mark
-const ALIKE = .6, ORDER = 1;  // what another name counts, and words in the order that was asked for
+const SHOWN = 10, LENGTH = 180, BEFORE = 30;  // results; characters of an excerpt, those before its mark
+const PART = .5, ALIKE = .6, ORDER = 1;  // what a part of a name counts, another name, the order of words
 
-// -- pieces: scripts that call searchPiece, as a page from the disk may load nothing else
+// -- pieces: scripts, as a page from the disk may load nothing else
 
-const asked = new Map(), arrive = new Map();
+const asked = new Map(), arrive = {};
 const policy = window.trustedTypes?.createPolicy("search", {createScriptURL: url => url});
 let folder = "";
-window.searchPiece = (name, content) => arrive.get(name)(content);
+window.searchPiece = (name, content) => arrive[name](content);
 const piece = name => {
   if (!asked.has(name)) asked.set(name, new Promise((resolve, reject) => {
-    arrive.set(name, resolve);
     const script = document.createElement("script"), url = new URL(`search/${folder}${name}.js`, root).href;
-    script.onerror = () => { asked.delete(name); script.remove(); reject(new Error(url)); };
-    script.src = policy ? policy.createScriptURL(url) : url;
+    arrive[name] = resolve;
+    script.onerror = () => { asked.delete(name); reject(new Error(url)); };
+    script.src = policy?.createScriptURL(url) ?? url;
     document.head.append(script);
   }));
   return asked.get(name);
 };
-const theIndex = async () => {
-  const index = await piece("index");
-  folder = index.folder + "/";
-  return index;
-};
+const theIndex = () => piece("index").then(index => (folder = index.folder + "/", index));
 
 // -- terms: as search.py makes them, each with its place in the text
 
-const RUN = /[\u3400-\u9fff]+|\.?[0-9A-Za-z_\u00c0-\u024f\u0370-\u03ff]+(?:\.[0-9A-Za-z_\u00c0-\u024f\u0370-\u03ff]+)*/g;
+const HAN = "\u3400", LATIN = "[\\w\u00c0-\u024f\u0370-\u03ff]+";
+const RUN = new RegExp(`[${HAN}-\u9fff]+|\\.?${LATIN}(?:\\.${LATIN})*`, "g");
 const PARTS = /_+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])/;
 const ENDING = /^(.{3,}?)(?:at(?:e[ds]?|ions?|ors?|ing)|ions?|ings?|ments?|able|ly|e(?:d|s|rs?)?|s)$/;
 const stem = word => word.replace(ENDING, "$1").replace(/(.)\1$/, "$1");
 function* terms(text) {
   for (const {0: run, index: at} of text.matchAll(RUN)) {
-    if (run >= "\u3400")
+    if (run >= HAN)
       for (let i = 0; i < Math.max(1, run.length - 1); i++) yield [run.slice(i, i + 2), at + i];
     else if (/^\.?\d/.test(run)) {
       if (run.length <= 4) yield [run, at];
@@ -52,17 +49,17 @@ function* code(run, at) {
     let j = 0;
     for (const part of parts) {
       j = name.indexOf(part, j);
-      if (part.length > 1) yield [stem(part.toLowerCase()), at + i + j, part.length];
+      if (part.length > 1) yield [stem(part.toLowerCase()), at + i + j, part.length, parts.length > 1 ? PART : 1];
       j += part.length;
     }
     i += name.length + 1;
   }
 }
 
-// -- ranking: BM25, of which search.py has done the part that needs no query
+// -- ranking: BM25, as far as search.py has not done it
 
-// How many letters are wrong, missing, too many or swapped; what is more than `most` is not counted out.
-const distance = (a, b, most) => {
+// How many letters are wrong, missing, too many or swapped.
+const distance = (a, b) => {
   let before = [], last = [...Array(b.length + 1).keys()];
   for (let i = 1; i <= a.length; i++) {
     const row = [i];
@@ -70,27 +67,25 @@ const distance = (a, b, most) => {
       row[j] = Math.min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] !== b[j - 1]));
       if (a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]) row[j] = Math.min(row[j], before[j - 2] + 1);
     }
-    if (Math.min(...row) > most) return most + 1;
     [before, last] = [last, row];
   }
   return last[b.length];
 };
 const alike = async term => {
-  if (!/^[a-z]{4,}$/.test(term)) return [];
   const most = term.length < 8 ? 1 : 2, near = [[], [], []];
   for (const word of (await piece("words")).split(" "))
-    if (Math.abs(word.length - term.length) <= most) near[distance(term, word, most)]?.push(word);
+    if (Math.abs(word.length - term.length) <= most) near[distance(term, word)]?.push(word);
   return near.slice(0, most + 1).find(words => words.length) ?? [];
 };
-// The sections that have a term; else one that it begins, if it may be unfinished; else one like it.
-const find = async (index, {term, factor, unfinished}) => {
+// The sections that have a term; else one that it begins, if it may be unfinished; else one alike.
+const find = async (index, {term, factor, typed, unfinished}) => {
   const where = t => Math.max(0, index.terms.findLastIndex(first => first <= t));
-  const postings = t => piece(`terms-${where(t)}`).then(terms => terms[t]);
+  const postings = t => piece(`terms-${where(t)}`).then(terms => Object.hasOwn(terms, t) ? terms[t] : "");
   let names = await postings(term) ? [term] : [];
-  if (!names.length && unfinished && (term.length > 1 || term >= "\u3400"))
+  if (!names.length && unfinished && (term.length > 1 || term >= HAN))
     for (let i = where(term); i <= where(term + "\uffff"); i++)
       names.push(...Object.keys(await piece(`terms-${i}`)).filter(t => t.startsWith(term)));
-  if (!names.length && factor === 1) names = await alike(term);
+  if (!names.length && typed && /^[a-z]{4,}$/.test(term)) names = await alike(term);
   const levels = new Map();
   for (const name of names) {
     let section = 0;
@@ -102,14 +97,14 @@ const find = async (index, {term, factor, unfinished}) => {
   const idf = factor * Math.log(1 + (index.sections - levels.size + .5) / (levels.size + .5));
   return {names, levels, idf};
 };
-// What is asked for: each term once; what the book calls by another name, under that name too.
+// The terms of a query; what the book calls otherwise, by that name too.
 const wanted = (index, text) => {
-  const list = [...terms(text)], end = text.search(/[^\s.]*$/), found = new Map();
-  for (const [term, at] of list) found.set(term, {term, factor: 1, unfinished: at >= end});
+  const end = text.search(/[^\s.]*$/), found = new Map();
+  for (const [term, at, , factor = 1] of terms(text)) found.set(term, {term, factor, typed: true, unfinished: at >= end});
   const typed = new Set(found.keys());
   for (const [theirs, ours] of index.same)
-    if ([...terms(theirs)].every(([term]) => typed.has(term)))
-      for (const [term] of terms(ours)) if (!found.has(term)) found.set(term, {term, factor: ALIKE});
+    if (theirs.every(term => typed.has(term)))
+      for (const term of ours) if (!found.has(term)) found.set(term, {term, factor: ALIKE});
   return [...found.values()];
 };
 function* neighbours(text) {
@@ -119,32 +114,29 @@ function* neighbours(text) {
 const search = async query => {
   const index = await theIndex(), whole = query.normalize("NFKC");
   const telling = whole.replace(new RegExp(index.empty, "gi"), " ");
-  const text = RUN.test(telling) ? telling : whole;
-  RUN.lastIndex = 0;
+  const text = telling.match(RUN) ? telling : whole;
   const scores = new Map(), marks = new Map();
   for (const {names, levels, idf} of await Promise.all(wanted(index, text).map(each => find(index, each)))) {
     for (const name of names) marks.set(name, idf);
     for (const [section, level] of levels) scores.set(section, (scores.get(section) ?? 0) + idf * level);
   }
-  const byScore = (a, b) => b.score - a.score || a.section - b.section;
-  const all = [...scores].map(([section, score]) => ({section, score})).sort(byScore);
-  const pairs = [...new Set(neighbours(text))];
-  const results = await Promise.all(all.slice(0, SHOWN).map(async ({section, score}) => {
+  const pairs = [...new Set(neighbours(text))], least = Math.max(...scores.values()) / 4;
+  const best = [...scores].filter(([, score]) => score >= least).sort((a, b) => b[1] - a[1] || a[0] - b[0]);
+  const results = await Promise.all(best.slice(0, SHOWN).map(async ([section, score]) => {
     const page = index.pages.findLastIndex(first => first <= section);
     const [url, name, sections] = await piece(`page-${page}`);
     const [anchor, title, content] = sections[section - index.pages[page]];
     const here = new Set(neighbours(`${title} ${content}`));
-    const share = pairs.filter(pair => here.has(pair)).length / Math.max(4, pairs.length);
-    return {section, score: score * (1 + ORDER * share), url: `${url}#${anchor}`, name, title, content};
+    score *= 1 + ORDER * pairs.filter(pair => here.has(pair)).length / Math.max(4, pairs.length);
+    return {score, url: `${url}#${anchor}`, name, title, content};
   }));
-  return {count: all.length, marks, results: results.sort(byScore)};
+  return {count: best.length, marks, results: results.sort((a, b) => b.score - a.score)};
 };
 
-// -- what the reader sees: text nodes alone, whatever was typed and whatever is found
+// -- what the reader sees: text nodes alone, whatever was typed
 
-const make = (tag, name, attributes = {}, ...children) => {
+const make = (tag, attributes, ...children) => {
   const element = document.createElement(tag);
-  element.className = name;
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
   element.append(...children);
   return element;
@@ -156,7 +148,7 @@ const marked = (text, found, from = 0, to = text.length) => {
   for (const {at, end} of found) {
     if (end <= from || end > to) continue;
     if (at > from) parts.push(text.slice(from, at));
-    parts.push(make("mark", "", {}, text.slice(Math.max(from, at), end)));
+    parts.push(make("mark", {}, text.slice(Math.max(from, at), end)));
     from = end;
   }
   return [...parts, text.slice(from, to)];
@@ -176,92 +168,83 @@ const excerpt = (text, marks) => {
   return [from ? "…" : "", ...marked(text, found, from, Math.min(to, text.length)), to < text.length ? "…" : ""];
 };
 
-const words = document.querySelector("button.search-open")?.dataset ?? {};
-let panels = 0;
-const panel = changed => {
-  const id = `search-${++panels}`;
-  const list = make("div", "search-results", {role: "listbox", id, "aria-label": words.label});
-  const status = make("p", "search-status", {role: "status"});
-  const input = make("input", "search-input", {
-    type: "search", role: "combobox", "aria-controls": id, "aria-expanded": false, "aria-autocomplete": "list",
-    "aria-label": words.label, placeholder: words.label, autocomplete: "off", autocapitalize: "off", spellcheck: false,
-  });
-  const box = make("div", "search-box", {}, input, status, list);
-  let turn = 0, active = -1, shown = "";
-  const choose = i => {
-    list.children[active]?.setAttribute("aria-selected", false);
-    const option = list.children[active = i];
-    option?.setAttribute("aria-selected", true);
-    option?.scrollIntoView({block: "nearest"});
-    if (option) input.setAttribute("aria-activedescendant", option.id);
-    else input.removeAttribute("aria-activedescendant");
-  };
-  const show = async () => {
-    const query = input.value.trim(), mine = ++turn;
-    changed?.(query);
-    let answer = {results: []}, said = "";
-    try {
-      if (query) answer = await search(query);
-      if (query) said = answer.count ? words.found.replace("{n}", answer.count) : words.none;
-    } catch {
-      said = words.failed;
-    }
-    if (mine !== turn) return;  // more was typed meanwhile
-    shown = query;
-    list.replaceChildren(...answer.results.map(({url, name, title, content}, i) => make("a", "search-result",
-      {role: "option", id: `${id}-${i}`, tabindex: -1, "aria-selected": false, href: new URL(url, root).href},
-      make("span", "search-where", {}, name === title ? "" : `${name} › `, ...marked(title, matches(title, answer.marks))),
-      make("span", "search-excerpt", {}, ...excerpt(content, answer.marks)))));
-    status.textContent = said;
-    input.setAttribute("aria-expanded", list.children.length > 0);
-    choose(-1);
-    list.scrollTop = 0;
-    box.dispatchEvent(new Event("searched"));
-  };
-  input.addEventListener("input", event => event.isComposing || show());
-  input.addEventListener("compositionend", show);  // Chinese is typed in Latin letters first
-  input.addEventListener("keydown", async event => {
-    const step = {ArrowDown: 1, ArrowUp: -1}[event.key], n = list.children.length;
-    if (event.isComposing || !(step || event.key === "Enter")) return;
-    event.preventDefault();
-    if (step && n) choose(active < 0 ? (step > 0 ? 0 : n - 1) : (active + step + n) % n);
-    if (step) return;
-    if (shown !== input.value.trim()) await show();
-    list.children[Math.max(0, active)]?.click();
-  });
-  return {box, input, show};
-};
+// -- the box: on search.html in the page, elsewhere in a dialog
 
-let dialog, inDialog;
+const words = document.querySelector("button.search-open")?.dataset ?? {};
 const inPage = document.querySelector(".search-page");
-let open = () => {
-  if (!dialog) {
-    inDialog = panel();
-    const close = make("button", "search-close", {type: "button", "aria-label": words.close}, "×");
-    dialog = make("dialog", "search-dialog", {"aria-label": words.label}, inDialog.box, close);
-    dialog.addEventListener("click", ({target}) => { if (target === dialog || target.closest("a, .search-close")) dialog.close(); });
+const list = make("div", {class: "search-results", role: "listbox", id: "search-results", "aria-label": words.label});
+const status = make("p", {class: "search-status", role: "status"});
+const input = make("input", {
+  class: "search-input", role: "combobox", "aria-label": words.label, placeholder: words.label,
+  "aria-controls": list.id, "aria-expanded": false, "aria-autocomplete": "list",
+  autocomplete: "off", spellcheck: false, enterkeyhint: "search",
+});
+const box = make("div", {class: "search-box"}, input, status, list);
+let turn = 0, active = -1, shown = "";
+const choose = i => {
+  list.children[active]?.setAttribute("aria-selected", false);
+  const option = list.children[active = i];
+  option?.setAttribute("aria-selected", true);
+  option?.scrollIntoView({block: "nearest"});
+  input.setAttribute("aria-activedescendant", option?.id ?? "");
+};
+const show = async () => {
+  const query = input.value.trim(), mine = ++turn;
+  if (inPage) history.replaceState(null, "", "?q=" + encodeURIComponent(query));
+  let answer = {results: []}, said = "";
+  if (query) try {
+    answer = await search(query);
+    said = answer.count ? words.found.replace("{n}", answer.count) : words.none;
+  } catch (error) { said = words.failed; reportError(error); }
+  if (mine !== turn) return;  // more was typed meanwhile
+  shown = query;
+  list.replaceChildren(...answer.results.map(({url, name, title, content}, i) => make("a",
+    {class: "search-result", role: "option", id: `search-${i}`, tabindex: -1, "aria-selected": false, href: new URL(url, root)},
+    make("span", {class: "search-where"}, name === title ? "" : `${name} › `, ...marked(title, matches(title, answer.marks))),
+    make("span", {class: "search-excerpt"}, ...excerpt(content, answer.marks)))));
+  status.textContent = said;
+  input.setAttribute("aria-expanded", list.children.length > 0);
+  choose(-1);
+  list.scrollTop = 0;
+  box.dispatchEvent(new Event("searched"));
+};
+input.addEventListener("input", event => event.isComposing || show());
+input.addEventListener("compositionend", show);  // Chinese is typed in Latin letters
+input.addEventListener("keydown", async event => {
+  const step = {ArrowDown: 1, ArrowUp: -1, Enter: 0}[event.key], n = list.children.length;
+  if (event.isComposing || step === undefined) return;
+  event.preventDefault();
+  if (step) return choose((Math.max(active, step < 0 ? 0 : -1) + step + n) % n);
+  if (shown !== input.value.trim()) await show();
+  list.children[Math.max(0, active)]?.click();
+});
+
+let dialog;
+const open = () => {
+  if (!inPage && !dialog) {
+    const close = make("button", {class: "search-close", type: "button", "aria-label": words.close}, "×");
+    dialog = make("dialog", {class: "search-dialog", "aria-label": words.label}, box, close);
+    dialog.addEventListener("click", ({target}) => (target === dialog || target.closest("a, .search-close")) && dialog.close());
     document.body.append(dialog);
   }
-  if (!dialog.open) dialog.showModal();
-  inDialog.input.select();
-  theIndex().catch(() => {});  // it is said when something is asked for
+  if (!dialog?.open) dialog?.showModal();
+  input.focus();
+  input.select();
+  theIndex().catch(() => {});  // said when something is asked
 };
-if (inPage) {  // search.html: the query stands in its address
-  const {box, input, show} = panel(query => history.replaceState(null, "", query ? `?q=${encodeURIComponent(query)}` : location.pathname));
+if (inPage) {
   inPage.append(box);
   input.value = new URLSearchParams(location.search).get("q") ?? "";
-  open = () => input.select();
   open();
   show();
 }
 for (const button of document.querySelectorAll("button.search-open")) {
   button.hidden = false;
-  button.addEventListener("click", () => open());
+  button.addEventListener("click", open);
 }
 document.addEventListener("keydown", event => {
-  const modified = event.ctrlKey || event.metaKey || event.altKey;
-  const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
-  if (event.key === "/" ? modified || typing : event.key?.toLowerCase() !== "k" || event.altKey || !(event.ctrlKey || event.metaKey)) return;
+  const control = event.ctrlKey || event.metaKey, typing = event.target.closest?.("input, textarea, select, [contenteditable]");
+  if (event.altKey || !(event.key === "/" ? !control && !typing : control && event.key?.toLowerCase() === "k")) return;
   event.preventDefault();
   open();
 });
