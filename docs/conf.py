@@ -4,8 +4,6 @@ import os
 import sys
 from pathlib import Path
 
-import jieba
-
 DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS), str(DOCS / "_ext")]
 
@@ -43,11 +41,8 @@ html_css_files = ["book.css"]
 html_js_files = [("languages.js", {"defer": "defer"})]
 html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 html_copy_source = False
-html_use_index = False  # nothing is indexed; the search is
+html_use_index = False  # the search is better
 html_show_sourcelink = False
-html_search_language = tree
-html_search_options = {"dict": ""}  # jieba loads its dictionary itself; a second time costs 3 s
-jieba.setLogLevel("WARNING")  # it reports each time how long its dictionary took to load
 html_context = {"default_mode": "auto", "words": words}
 html_theme_options = {
     "article_header_end": ["search-open.html", "language.html", "article-header-buttons.html"],

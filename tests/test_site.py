@@ -406,34 +406,6 @@ def test_the_root_without_script_is_two_links(reader, language: str) -> None:
     assert here.at == f"{language}/index.html"
 
 
-@pytest.mark.parametrize(
-    ("language", "query", "width"),
-    [
-        ("zh", "追踪", "desk"),
-        ("en", "tracing", "desk"),
-        ("zh", "缓存", "phone"),
-        ("en", "grad", "phone"),
-    ],
-)
-def test_search_answers(reader, language: str, query: str, width: str) -> None:
-    here = reader(width=width)
-    page = here.open(f"{language}/index.html")
-    page.locator("button.search-button, button.search-button__button").locator(
-        "visible=true"
-    ).first.click()
-    field = page.locator("input[type=search]").locator("visible=true").first
-    field.fill(query)
-    field.press("Enter")
-    page.wait_for_url("**/search.html?q=*")
-    result = page.locator("#search-results li a").first
-    result.wait_for()
-    target = result.get_attribute("href")
-    assert urlsplit(target).path in {f"{name}.html" for name in SOURCES[language]}
-    result.click()
-    page.wait_for_url(f"**/{language}/{urlsplit(target).path}*")
-    assert query.lower() in page.locator("article").inner_text().lower()
-
-
 def test_folded_cells_open_by_keyboard_and_say_what_they_hold(reader) -> None:
     for path, check in (("zh/jit.html", "展开"), ("en/jit.html", "Show")):
         page = reader().open(path)

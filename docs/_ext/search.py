@@ -15,6 +15,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, TypedDict
 
 from docutils import nodes
 from names import names
@@ -23,8 +24,6 @@ from sphinx import addnodes
 from tools.book import DOCS
 
 DATA = DOCS / "data"
-PIECE = 16_000  # characters of postings
-OUTPUT = 800  # characters of a cell's output: what it is about stands at its beginning
 
 # -- terms: as search.js makes them of a query ---------------------------------------------------
 
@@ -65,60 +64,71 @@ def terms(text: str) -> Iterator[tuple[str, float]]:
             yield from code(run.split("."))
 
 
-def code(names: list[str]) -> Iterator[tuple[str, float]]:
-    for i, name in enumerate(names):
-        if i < len(names) - 1 and name:
-            yield ".".join(names[i:]).lower(), NAME
-        if i and name:
+def code(path: list[str]) -> Iterator[tuple[str, float]]:
+    for i, name in enumerate(path):
+        if name and i < len(path) - 1:
+            yield ".".join(path[i:]).lower(), NAME
+        if name and i:
             yield f".{name.lower()}", 1
-        parts = [part for part in PARTS.split(name) if part]
-        if len(parts) > 1:
+        words = [word for word in PARTS.split(name) if word]
+        if len(words) > 1:
             yield name.lower(), NAME
-        share = PART if len(parts) > 1 else 1
-        yield from ((stem(part.lower()), share) for part in parts if len(part) > 1)
+        share = PART if len(words) > 1 else 1
+        yield from ((stem(word.lower()), share) for word in words if len(word) > 1)
 
 
 # -- sections, as a page shows them --------------------------------------------------------------
 
-Section = dict[str, str]  # anchor, title, and the text of each kind
-
 # A title is kept by itself; of a picture, and of what is written as HTML, nothing can be shown.
-SILENT = nodes.Invisible | nodes.raw | nodes.image | nodes.title | nodes.term | addnodes.desc_signature
+SILENT = (
+    nodes.Invisible | nodes.raw | nodes.image | nodes.title | nodes.term | addnodes.desc_signature
+)
 KINDS = {"cell_input": "code", "cell_output": "output"}
+OUTPUT = 800  # characters of a cell's output: what it is about stands at its beginning
+
+
+class Section(TypedDict):
+    anchor: str
+    title: str
+    text: list[tuple[str, str]]  # prose, code and output, in their order
+
+
+class Page(TypedDict):
+    url: str
+    name: str  # as the sidebar has it
+    title: str
+    sections: list[Section]
 
 
 def sections(node: nodes.Node, section: Section | None = None, kind: str = "prose") -> list:
-    """Everything on a page that has a name and a title: sections, terms, functions."""
+    """Everything on a page that has an anchor and a title: sections, terms, documented objects."""
     found = []
     for child in node.children:
-        if isinstance(child, SILENT):
-            continue
         classes = child.get("classes", []) if isinstance(child, nodes.Element) else []
-        if "no-search" in classes:
+        if isinstance(child, SILENT) or "no-search" in classes:
             continue
-        if heading := titled(child):
-            new = {"anchor": heading[0], "title": heading[1], "text": []}
+        if new := begun(child):
             found += [new, *sections(child, new)]
-        elif isinstance(child, nodes.TextElement):
-            if section is not None and (text := " ".join(plain(child).split())):
-                section["text"].append((kind, text))
-        else:
+        elif not isinstance(child, nodes.TextElement):
             here = next((KINDS[name] for name in classes if name in KINDS), kind)
             found += sections(child, section, here)
+        elif section and (text := " ".join(plain(child).split())):
+            section["text"].append((kind, text[:OUTPUT] if kind == "output" else text))
     return found
 
 
-def titled(node: nodes.Node) -> tuple[str, str] | None:
-    """The anchor and the title of a section, of an explained term, of a documented object."""
+def begun(node: nodes.Node) -> Section | None:
+    """The section that begins with this node, still without its text."""
     if not isinstance(node, nodes.section | nodes.definition_list_item | addnodes.desc):
         return None
     head = node.children[0]
-    anchor = [*node["ids"], *head["ids"]]
-    return (anchor[0], head.get("fullname") or plain(head)) if anchor else None
+    if not (anchors := [*node["ids"], *head["ids"]]):
+        return None
+    return {"anchor": anchors[0], "title": head.get("fullname") or plain(head), "text": []}
 
 
 def plain(node: nodes.Node) -> str:
-    """What is read of a node; a formula that LaTeX writes is not how people type it."""
+    """What is read of a node; nobody types a formula as LaTeX has it."""
     if isinstance(node, nodes.math | nodes.math_block):
         return "…" if "\\" in node.astext() else node.astext()
     if isinstance(node, nodes.Text):
@@ -129,34 +139,16 @@ def plain(node: nodes.Node) -> str:
 # -- the index -----------------------------------------------------------------------------------
 
 WEIGHTS = {"title": 12.0, "anchor": 6.0, "page": 1.0, "prose": 1.0, "code": 0.7, "output": 0.5}
-SATURATION, LENGTH = 3, 0.6  # BM25's k1 and b
-SHARED, SHORT = 0.6, 0.7
+SATURATION, LENGTH = 3.0, 0.6  # BM25's k1 and b
+SHORT = 0.7  # of the mean: what is shorter is no better an answer
+SHARED = 0.6  # what a section counts whose title others have: exercises, takeaways
 LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 DIGITS = "0123456789abcdefghijklmnopqrstuv"
+PIECE = 16_000  # characters of postings
 
 
-def postings(pages: list[dict]) -> dict[str, str]:
-    """For every term its sections: the step to the number of the next, and how much it says there."""
-    counted = [count(page, section) for page in pages for section in page["sections"]]
-    lengths = [sum(counts.values()) for counts in counted]
-    mean = sum(lengths) / len(lengths)
-    shared = Counter(section["title"] for page in pages for section in page["sections"])
-    found: dict[str, str] = {}
-    last: dict[str, int] = {}
-    titles = [section["title"] for page in pages for section in page["sections"]]
-    lengths = [max(length, SHORT * mean) for length in lengths]
-    for number, (counts, length) in enumerate(zip(counted, lengths, strict=True)):
-        prior = SHARED if shared[titles[number]] > 2 else 1
-        norm = SATURATION * (1 - LENGTH + LENGTH * length / mean)
-        for term, times in counts.items():
-            level = LEVELS[int(prior * times / (times + norm) * len(LEVELS))]
-            step = base32(number - last.get(term, 0))
-            found[term] = f"{found.get(term, '')}{step}{level}"
-            last[term] = number
-    return dict(sorted(found.items()))
-
-
-def count(page: dict, section: dict) -> Counter:
+def count(page: Page, section: Section) -> Counter:
+    """How much a section says of each term."""
     counts: Counter = Counter()
     named = [("title", section["title"]), ("anchor", section["anchor"].replace("-", " "))]
     for kind, text in [*named, ("page", f"{page['name']} {page['title']}"), *section["text"]]:
@@ -165,116 +157,134 @@ def count(page: dict, section: dict) -> Counter:
     return counts
 
 
+def postings(pages: list[Page]) -> dict[str, str]:
+    """For every term its sections: the step to the next one's number, and a letter for how much."""
+    of_all = [(page, section) for page in pages for section in page["sections"]]
+    titles = Counter(section["title"] for _, section in of_all)
+    counted = [count(page, section) for page, section in of_all]
+    mean = sum(counts.total() for counts in counted) / len(counted)
+    found: dict[str, str] = {}
+    last: dict[str, int] = {}
+    for number, ((_, section), counts) in enumerate(zip(of_all, counted, strict=True)):
+        length = max(SHORT, counts.total() / mean)
+        norm = SATURATION * (1 - LENGTH + LENGTH * length)
+        most = len(LEVELS) * (SHARED if titles[section["title"]] > 2 else 1)
+        for term, times in counts.items():
+            step = base32(number - last.get(term, 0))
+            found[term] = f"{found.get(term, '')}{step}{LEVELS[int(most * times / (times + norm))]}"
+            last[term] = number
+    return dict(sorted(found.items()))
+
+
 def base32(n: int) -> str:
-    """
+    """A number in few characters; nothing for zero.
+
     >>> base32(0), base32(33)
     ('', '11')
     """
     return base32(n // 32) + DIGITS[n % 32] if n else ""
 
 
-def pieces(pages: list[dict], language: str) -> Iterator[tuple[str, object]]:
-    """Every piece by its name; the last is the index."""
+def pieces(pages: list[Page], language: str) -> dict[str, Any]:
+    """Every piece by its name; `index` says what the others hold."""
     found = postings(pages)
-    starts, piece, size = [], {}, 0
+    groups: list[dict[str, str]] = []
+    size = PIECE
     for term, posting in found.items():
-        if not piece:
-            starts.append(term)
-        piece[term] = posting
+        if size >= PIECE:
+            groups.append({})
+            size = 0
+        groups[-1][term] = posting
         size += len(term) + len(posting)
-        if size > PIECE:
-            yield f"terms-{len(starts) - 1}", piece
-            piece, size = {}, 0
-    if piece:
-        yield f"terms-{len(starts) - 1}", piece
-    yield "words", " ".join(term for term in found if re.fullmatch("[a-z]{4,}", term))
-    first = 0
+    made: dict[str, Any] = {f"terms-{n}": group for n, group in enumerate(groups)}
+    made["words"] = " ".join(term for term in found if re.fullmatch("[a-z]{4,}", term))
     firsts = []
-    for number, page in enumerate(pages):
+    number = 0
+    for n, page in enumerate(pages):
         texts = [
-            [section["anchor"], section["title"], " ".join(text for _, text in section["text"])]
-            for section in page["sections"]
+            [each["anchor"], each["title"], " ".join(text for _, text in each["text"])]
+            for each in page["sections"]
         ]
-        yield f"page-{number}", [page["url"], page["name"], texts]
-        firsts.append(first)
-        first += len(texts)
-    yield "index", {"sections": first, "pages": firsts, "terms": starts, **spoken(language)}
+        made[f"page-{n}"] = [page["url"], page["name"], texts]
+        firsts.append(number)
+        number += len(texts)
+    terms_of = [next(iter(group)) for group in groups]
+    made["index"] = {"sections": number, "pages": firsts, "terms": terms_of, **spoken(language)}
+    return made
 
 
 def spoken(language: str) -> dict[str, object]:
-    """How readers ask: words that say nothing, and other names for what the book calls otherwise."""
+    """How readers ask: words that say nothing, and other names for what the book has a name for."""
     data = tomllib.loads((DATA / "search.toml").read_text("utf8"))
+    empty = data["empty"]
+    han, latin = ("|".join(w for w in empty if (w >= "\u3400") == han) for han in (True, False))
     other = "en" if language == "zh" else "zh"
     book = tomllib.loads((DATA / "terms.toml").read_text("utf8")).values()
-    same = [*data["same"].items(), *((term[other], term[language]) for term in book)]
-    han = "|".join(word for word in data["empty"] if word >= HAN[0])
-    latin = "|".join(word for word in data["empty"] if word < HAN[0])
-    empty = rf"{han}|(?<![\w.])(?:{latin})(?![\w(\[]|\.\w)"
-    telling = [
-        [list(dict.fromkeys(t for t, _ in terms(text) if t not in data["empty"])) for text in pair]
-        for pair in same
+    pairs = [*data["same"].items(), *((term[other], term[language]) for term in book)]
+    same = [
+        [list(dict.fromkeys(t for t, _ in terms(name) if t not in empty)) for name in pair]
+        for pair in pairs
     ]
-    return {"empty": empty, "same": [pair for pair in telling if pair[0] != pair[1]]}
+    return {
+        "empty": rf"{han}|(?<![\w.])(?:{latin})(?![\w(\[]|\.\w)",
+        "same": [[theirs, ours] for theirs, ours in same if theirs and theirs != ours],
+    }
 
 
 # -- in Sphinx -----------------------------------------------------------------------------------
 
-
-def turn_off_sphinx_search(app) -> None:
-    app.builder.search = False
-    app.config.html_additional_pages = {"search": "search.html"} | app.config.html_additional_pages
+SPHINX = ("searchtools.js", "language_data.js")  # in _static
 
 
-def note_page(app, pagename, templatename, context, doctree) -> None:
-    """Keep what a page says when it is written: a later build writes only what has changed."""
-    if doctree is None or app.builder.format != "html":
-        return
-    title = app.env.titles[pagename].astext()
-    noted = {"url": app.builder.get_target_uri(pagename), "title": title, "sections": sections(doctree)}
-    for section in noted["sections"]:
-        section["text"] = [
-            (kind, text[:OUTPUT] if kind == "output" else text) for kind, text in section["text"]
-        ]
-    path = place(app, pagename)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(noted), "utf8")
+def turn_off_sphinx(app) -> None:
+    if app.builder.name == "html":
+        app.builder.search = False
+        app.config.html_additional_pages["search"] = "search.html"
 
 
-def place(app, pagename: str) -> Path:
+def noted(app, pagename: str) -> Path:
     return Path(app.doctreedir, "search", f"{pagename}.json")
 
 
-def write_index(app, error) -> None:
-    if error or app.builder.format != "html" or app.builder.name != "html":
+def note(app, pagename, templatename, context, doctree) -> None:
+    """Keep what a page says when it is written: the next build writes only pages that changed."""
+    if doctree is None or app.builder.name != "html":
+        return
+    title = app.env.titles[pagename].astext()
+    page = {"url": app.builder.get_target_uri(pagename), "title": title}
+    path = noted(app, pagename)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**page, "sections": sections(doctree)}), "utf8")
+
+
+def write(app, error) -> None:
+    if error or app.builder.name != "html":
         return
     known = names(app.env)
     order = [*known, *sorted(app.env.found_docs - set(known))]
     pages = []
     for name in order:
         if name in app.env.found_docs:
-            page = json.loads(place(app, name).read_text("utf8"))
+            page = json.loads(noted(app, name).read_text("utf8"))
             pages.append({"name": known.get(name, page["title"]), **page})
+    made = pieces(pages, "zh" if app.config.language.startswith("zh") else "en")
+    version = hashlib.sha256(json.dumps(made).encode()).hexdigest()[:8]
+    made["index"]["folder"] = version  # a reader's cache cannot mix two states of the book
     out = Path(app.outdir, "search")
     shutil.rmtree(out, ignore_errors=True)
-    written = list(pieces(pages, "zh" if app.config.language.startswith("zh") else "en"))
-    version = hashlib.sha256(json.dumps(written).encode()).hexdigest()[:8]
     (out / version).mkdir(parents=True)
-    for name, content in written:
-        folder = out
-        if name == "index":
-            content["folder"] = version
-        else:
-            folder = out / version
+    for name, content in made.items():
         text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-        (folder / f"{name}.js").write_text(f'searchPiece("{name}",{text})\n', "utf8")
-    for name in ("searchtools.js", "language_data.js"):  # Sphinx's own
+        path = out / ("index.js" if name == "index" else f"{version}/{name}.js")
+        path.write_text(f'searchPiece("{name}",{text})\n', "utf8")
+    for name in SPHINX:
         Path(app.outdir, "_static", name).unlink(missing_ok=True)
 
 
 def setup(app) -> dict:
-    app.connect("builder-inited", turn_off_sphinx_search)
-    app.connect("html-page-context", note_page)
-    app.connect("build-finished", write_index)
+    app.connect("builder-inited", turn_off_sphinx)
+    app.connect("html-page-context", note)
+    app.connect("build-finished", write)
     app.add_css_file("search.css")
     app.add_js_file("search.js", loading_method="defer")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,9 +1,9 @@
-// Search: a dialog on every page (its button, "/" or Ctrl-K), and the page search.html?q=…
+// Search: a dialog on every page (button, "/", Ctrl-K), and the page search.html?q=…
 // docs/_ext/search.py makes the index; a piece of it is loaded when a query needs it.
 {
 const root = new URL("..", document.currentScript.src);  // of the site: this script lies in _static
-const SHOWN = 10, LENGTH = 180, BEFORE = 30;  // results; characters of an excerpt, those before its mark
-const PART = .5, ALIKE = .6, ORDER = 1;  // what a part of a name counts, another name, the order of words
+const SHOWN = 10, LENGTH = 180, BEFORE = 30;  // results; of an excerpt; before its first mark
+const NAME = 2, PART = .5, ALIKE = .6, ORDER = 1;  // weights of a name, its part, another name, the order
 
 // -- pieces: scripts, as a page from the disk may load nothing else
 
@@ -45,7 +45,7 @@ function* code(run, at) {
     const lower = name.toLowerCase(), parts = name.split(PARTS).filter(part => part);
     if (name && i + name.length < run.length) yield [run.slice(i).toLowerCase(), at + i];
     if (i) yield ["." + lower, at + i - 1];
-    if (parts.length > 1) yield [lower, at + i];
+    if (parts.length > 1) yield [lower, at + i, lower.length, NAME];
     let j = 0;
     for (const part of parts) {
       j = name.indexOf(part, j);
@@ -145,10 +145,11 @@ const matches = (text, marks) => [...terms(text)].filter(([term]) => marks.has(t
   .map(([term, at, length]) => ({at, end: at + (length ?? term.length), term}));
 const marked = (text, found, from = 0, to = text.length) => {
   const parts = [];
+  let mark;
   for (const {at, end} of found) {
     if (end <= from || end > to) continue;
-    if (at > from) parts.push(text.slice(from, at));
-    parts.push(make("mark", {}, text.slice(Math.max(from, at), end)));
+    if (!mark || at > from) parts.push(text.slice(from, at), mark = make("mark", {}));
+    mark.append(text.slice(Math.max(from, at), end));
     from = end;
   }
   return [...parts, text.slice(from, to)];
@@ -230,7 +231,7 @@ const open = () => {
   if (!dialog?.open) dialog?.showModal();
   input.focus();
   input.select();
-  theIndex().catch(() => {});  // said when something is asked
+  theIndex().catch(() => {});  // said when it is needed
 };
 if (inPage) {
   inPage.append(box);
