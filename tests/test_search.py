@@ -351,7 +351,7 @@ def test_a_larger_book_has_more_pieces_not_larger_ones() -> None:
                 "title": f"page {n}",
                 "sections": [
                     {"anchor": f"p{n}-{s}", "title": chance.choice(words), "text": [
-                        ("prose", " ".join(chance.choices(words, k=60)) + f" only{n}x{s}")
+                        ("prose", " ".join(chance.choices(words, k=30)) + f" only{n}x{s}")
                     ]}
                     for s in range(12)
                 ],
@@ -359,7 +359,7 @@ def test_a_larger_book_has_more_pieces_not_larger_ones() -> None:
             for n in range(pages)
         ]  # fmt: skip
 
-    small, large = (search.pieces(book(pages), "en") for pages in (30, 300))
+    small, large = (search.pieces(book(pages), "en") for pages in (20, 200))
     sizes = [len(json.dumps(p)) for name, p in large.items() if name.startswith("terms-")]
     assert len(sizes) > sum(name.startswith("terms-") for name in small)
     assert max(sizes) <= 2 * search.PIECE

@@ -7,7 +7,9 @@ excerpts, and the words that a misspelt one may have meant. Pieces are scripts a
 a page that was opened from the disk may load nothing else.
 """
 
+import functools
 import hashlib
+import itertools
 import json
 import re
 import shutil
@@ -37,11 +39,12 @@ ENDING = re.compile(
 )
 
 
+@functools.cache
 def stem(word: str) -> str:
     """A word without its ending, so that one form finds the others.
 
-    >>> [stem(word) for word in ("compile", "compiled", "compilation", "scanning", "trees")]
-    ['compil', 'compil', 'compil', 'scan', 'tre']
+    >>> [stem(word) for word in ("compile", "compiled", "compilation", "scanning")]
+    ['compil', 'compil', 'compil', 'scan']
     """
     return re.sub(r"(.)\1$", r"\1", ENDING.sub(r"\1", word))
 
@@ -65,15 +68,16 @@ def terms(text: str) -> Iterator[tuple[str, float]]:
 
 
 def code(path: list[str]) -> Iterator[tuple[str, float]]:
+    whole = PART if len(path) > 1 and path[0] else 1
     for i, name in enumerate(path):
         if name and i < len(path) - 1:
-            yield ".".join(path[i:]).lower(), NAME
+            yield ".".join(path[i:]).lower(), PART if i else NAME
         if name and i:
-            yield f".{name.lower()}", 1
+            yield f".{name.lower()}", whole
         words = [word for word in PARTS.split(name) if word]
         if len(words) > 1:
-            yield name.lower(), NAME
-        share = PART if len(words) > 1 else 1
+            yield name.lower(), NAME * whole
+        share = PART if len(words) > 1 else whole
         yield from ((stem(word.lower()), share) for word in words if len(word) > 1)
 
 
@@ -197,7 +201,8 @@ def pieces(pages: list[Page], language: str) -> dict[str, Any]:
         groups[-1][term] = posting
         size += len(term) + len(posting)
     made: dict[str, Any] = {f"terms-{n}": group for n, group in enumerate(groups)}
-    made["words"] = " ".join(term for term in found if re.fullmatch("[a-z]{4,}", term))
+    words = sorted((term for term in found if re.fullmatch("[a-z]{4,}", term)), key=len)
+    made["words"] = {n: " ".join(alike) for n, alike in itertools.groupby(words, len)}
     firsts = []
     number = 0
     for n, page in enumerate(pages):

@@ -40,16 +40,17 @@ function* terms(text) {
   }
 }
 function* code(run, at) {
-  let i = 0;  // where a name of the run begins
+  const share = run.indexOf(".") > 0 ? PART : 1;
+  let i = 0;
   for (const name of run.split(".")) {
     const lower = name.toLowerCase(), parts = name.split(PARTS).filter(part => part);
-    if (name && i + name.length < run.length) yield [run.slice(i).toLowerCase(), at + i];
-    if (i) yield ["." + lower, at + i - 1];
-    if (parts.length > 1) yield [lower, at + i, lower.length, NAME];
+    if (name && i + name.length < run.length) yield [run.slice(i).toLowerCase(), at + i, run.length - i, i ? PART : NAME];
+    if (i) yield ["." + lower, at + i - 1, lower.length + 1, share];
+    if (parts.length > 1) yield [lower, at + i, lower.length, NAME * share];
     let j = 0;
     for (const part of parts) {
       j = name.indexOf(part, j);
-      if (part.length > 1) yield [stem(part.toLowerCase()), at + i + j, part.length, parts.length > 1 ? PART : 1];
+      if (part.length > 1) yield [stem(part.toLowerCase()), at + i + j, part.length, parts.length > 1 ? PART : share];
       j += part.length;
     }
     i += name.length + 1;
@@ -58,24 +59,20 @@ function* code(run, at) {
 
 // -- ranking: BM25, as far as search.py has not done it
 
-// How many letters are wrong, missing, too many or swapped.
-const distance = (a, b) => {
-  let before = [], last = [...Array(b.length + 1).keys()];
-  for (let i = 1; i <= a.length; i++) {
-    const row = [i];
-    for (let j = 1; j <= b.length; j++) {
-      row[j] = Math.min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] !== b[j - 1]));
-      if (a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]) row[j] = Math.min(row[j], before[j - 2] + 1);
-    }
-    [before, last] = [last, row];
-  }
-  return last[b.length];
+// Whether letters wrong, missing, too many or swapped, `most` in all, make one word of the other.
+const alike = (a, b, most) => {
+  let i = 0;
+  while (i < a.length && a[i] === b[i]) i++;
+  if (i === a.length && i === b.length) return true;
+  const rest = (m, n) => alike(a.slice(i + m), b.slice(i + n), most - 1);
+  return most > 0 && (rest(1, 0) || rest(0, 1) || rest(1, 1) || a[i] === b[i + 1] && a[i + 1] === b[i] && rest(2, 2));
 };
-const alike = async term => {
-  const most = term.length < 8 ? 1 : 2, near = [[], [], []];
-  for (const word of (await piece("words")).split(" "))
-    if (Math.abs(word.length - term.length) <= most) near[distance(term, word)]?.push(word);
-  return near.slice(0, most + 1).find(words => words.length) ?? [];
+const meant = async term => {
+  const words = await piece("words"), found = [];  // by their length
+  for (let most = 1; !found.length && most <= (term.length < 8 ? 1 : 2); most++)
+    for (let n = term.length - most; n <= term.length + most; n++)
+      found.push(...words[n]?.split(" ").filter(word => alike(term, word, most)) ?? []);
+  return found;
 };
 // The sections that have a term; else one that it begins, if it may be unfinished; else one alike.
 const find = async (index, {term, factor, typed, unfinished}) => {
@@ -85,7 +82,7 @@ const find = async (index, {term, factor, typed, unfinished}) => {
   if (!names.length && unfinished && (term.length > 1 || term >= HAN))
     for (let i = where(term); i <= where(term + "\uffff"); i++)
       names.push(...Object.keys(await piece(`terms-${i}`)).filter(t => t.startsWith(term)));
-  if (!names.length && typed && /^[a-z]{4,}$/.test(term)) names = await alike(term);
+  if (!names.length && typed && /^[a-z]{4,}$/.test(term)) names = await meant(term);
   const levels = new Map();
   for (const name of names) {
     let section = 0;
@@ -133,7 +130,7 @@ const search = async query => {
   return {count: best.length, marks, results: results.sort((a, b) => b.score - a.score)};
 };
 
-// -- what the reader sees: text nodes alone, whatever was typed
+// -- what the reader sees: text nodes alone
 
 const make = (tag, attributes, ...children) => {
   const element = document.createElement(tag);
@@ -169,7 +166,7 @@ const excerpt = (text, marks) => {
   return [from ? "…" : "", ...marked(text, found, from, Math.min(to, text.length)), to < text.length ? "…" : ""];
 };
 
-// -- the box: on search.html in the page, elsewhere in a dialog
+// -- the box: in search.html, elsewhere in a dialog
 
 const words = document.querySelector("button.search-open")?.dataset ?? {};
 const inPage = document.querySelector(".search-page");
@@ -231,7 +228,7 @@ const open = () => {
   if (!dialog?.open) dialog?.showModal();
   input.focus();
   input.select();
-  theIndex().catch(() => {});  // said when it is needed
+  theIndex().catch(() => {});
 };
 if (inPage) {
   inPage.append(box);
@@ -245,7 +242,7 @@ for (const button of document.querySelectorAll("button.search-open")) {
 }
 document.addEventListener("keydown", event => {
   const control = event.ctrlKey || event.metaKey, typing = event.target.closest?.("input, textarea, select, [contenteditable]");
-  if (event.altKey || !(event.key === "/" ? !control && !typing : control && event.key?.toLowerCase() === "k")) return;
+  if (event.altKey || !(control ? event.key?.toLowerCase() === "k" : event.key === "/" && !typing)) return;
   event.preventDefault();
   open();
 });
