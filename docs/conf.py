@@ -4,8 +4,6 @@ import os
 import sys
 from pathlib import Path
 
-import jieba
-
 DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS), str(DOCS / "_ext")]
 
@@ -16,7 +14,7 @@ words = book.words(tree)
 
 # -- extensions: myst-nb, and what docs/_ext adds --------------------------------------------------
 extensions = ["myst_nb", "languages", "chinese", "mathml", "pictures", "folded"]
-extensions += ["terms", "names", "sharing", "colophon", "figures", "light"]
+extensions += ["terms", "names", "sharing", "search", "colophon", "figures", "light"]
 myst_enable_extensions = book.MYST_EXTENSIONS
 myst_heading_anchors = 0  # sections are linked by the anchors that both languages share
 nitpicky = True  # a reference that leads nowhere is a warning, and a warning ends the build
@@ -43,11 +41,8 @@ html_favicon = "_static/mark.svg"
 html_additional_pages = {"404": "404.html"}  # what Read the Docs shows for a page that is not there
 html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 html_copy_source = False
-html_use_index = False  # nothing is indexed; the search is
+html_use_index = False  # the search is better
 html_show_sourcelink = False
-html_search_language = tree
-html_search_options = {"dict": ""}  # jieba loads its dictionary itself; a second time costs 3 s
-jieba.setLogLevel("WARNING")  # it reports each time how long its dictionary took to load
 html_context = {"words": words}
 html_sidebars = {"**": ["sbt-sidebar-nav.html"]}
 html_theme_options = {  # docs/_templates/layout.html goes through these lists

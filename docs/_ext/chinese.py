@@ -3,7 +3,6 @@
 import re
 
 from docutils import nodes
-from sphinx.search.zh import SearchChinese
 
 # Han characters and the punctuation that is set full width
 WIDE = re.compile(r"[\u3000-\u303f\u3400-\u9fff\uff00-\uffef“”‘’…—]")
@@ -34,8 +33,5 @@ def join_lines(app, doctree) -> None:
 
 
 def setup(app) -> dict:
-    # The Chinese search stems Latin words with the English script. Sphinx before 9.1, which is
-    # what Python 3.11 has, looks for that script's class under this name.
-    SearchChinese.language_name = "English"
     app.connect("doctree-read", join_lines)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

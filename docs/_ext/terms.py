@@ -72,7 +72,7 @@ class Terms(SphinxDirective):
             explained = self.parse_text_to_nodes(term["explain"][language])
             if "see" in term:
                 explained += self.parse_text_to_nodes(f"[]({term['see']}.md)")
-                explained[-1]["classes"].append("term-see")
+                explained[-1]["classes"] += ["term-see", "no-search"]
             entries += nodes.definition_list_item("", title, nodes.definition("", *explained))
         return [entries]
 

@@ -72,7 +72,6 @@ def install(group: str) -> bool:
     ours = ["--no-deps", "--no-build-isolation", "--no-index", "-e", "."]
     if not done or not pip(*ours):
         return False
-    run(PYTHON, "-W", "ignore", "-c", "import jieba")  # it warns when it is first compiled
     for name in groups:
         marks[name].touch()
     return True

@@ -1,0 +1,366 @@
+"""Search, as readers use it: what they type, by keyboard, from the disk, whatever they paste."""
+# ruff: noqa: F811 - the site, its server and its readers are fixtures of test_site
+
+import json
+import random
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import pytest
+import search
+from playwright.sync_api import Page, expect
+
+from test_site import CONTRAST, LANGUAGES, OVERFLOW, SITE, WIDTHS, reader, server, site  # noqa: F401
+
+QUERIES = tomllib.loads((Path(__file__).parent / "search_queries.toml").read_text("utf8"))
+ENOUGH = 0.95
+ERROR = "TypeError: JAX arrays are immutable and do not support in-place item assignment"
+
+# Type each query as an event says it; return the sections that are shown, when they are.
+ASK = """async queries => {
+  const input = document.querySelector(".search-input"), box = input.closest(".search-box");
+  const answers = [];
+  for (const query of queries) {
+    const shown = new Promise((resolve, reject) => {
+      box.addEventListener("searched", resolve, {once: true});
+      setTimeout(() => reject(Error(`no answer to ${query}`)), 30000);
+    });
+    input.value = query;
+    input.dispatchEvent(new Event("input"));
+    await shown;
+    answers.push([...box.querySelectorAll(".search-result")].map(a => a.href));
+  }
+  return answers;
+}"""
+
+
+def ask(page: Page, queries: list[str]) -> list[list[str]]:
+    """For each query the addresses of its results, in their order."""
+    if not page.locator(".search-input").count():
+        page.keyboard.press("/")
+    return page.evaluate(ASK, queries)
+
+
+def sections(addresses: list[str]) -> list[str]:
+    return [urlsplit(address).fragment for address in addresses]
+
+
+@pytest.fixture
+def page(reader) -> Page:
+    return reader().open("en/index.html")
+
+
+# -- it finds ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_what_learners_type_is_answered_in_the_first_three(reader, language: str) -> None:
+    queries = QUERIES[language]
+    assert len(queries) >= 40
+    answers = ask(reader().open(f"{language}/jit.html"), list(queries))
+    missed = [
+        f"{query}: {sections(found)[:3]}"
+        for (query, wanted), found in zip(queries.items(), answers, strict=True)
+        if not set(sections(found)[:3]) & set(wanted.split())
+    ]
+    assert len(missed) <= (1 - ENOUGH) * len(queries), "\n".join(missed)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_title_finds_its_section_and_results_lead_to_sections(reader, language: str) -> None:
+    """Every section of the book can be found; so search.py and search.js read text alike."""
+    titles: dict[str, set[str]] = {}
+    for piece in (SITE / language / "search").rglob("page-*.js"):
+        url, _, there = json.loads(re.search(r",(\[.*\])\)$", piece.read_text("utf8"))[1])
+        html = (SITE / language / url).read_text("utf8")
+        for anchor, title, _ in there:
+            titles.setdefault(title, set()).add(anchor)
+            assert f'id="{anchor}"' in html
+    single = {title: one for title, one in titles.items() if len(one) == 1}
+    assert len(single) > 250
+    here = reader()
+    answers = ask(here.open(f"{language}/index.html"), list(single))
+    lost = [
+        title
+        for (title, one), found in zip(single.items(), answers, strict=True)
+        if not one & set(sections(found)[:3])
+    ]
+    assert len(lost) <= (1 - ENOUGH) * len(single), lost
+    shown = {address for found in answers for address in found}
+    assert all(address.startswith(f"{here.home}/{language}/") for address in shown)
+
+
+def test_the_queries_name_sections_that_are_there(site: Path) -> None:
+    for language, queries in QUERIES.items():
+        pages = [p.read_text("utf8") for p in (SITE / language).glob("*.html")]
+        there = {anchor for page in pages for anchor in re.findall(r'\bid="([^"]+)"', page)}
+        gone = {name for wanted in queries.values() for name in wanted.split()} - there
+        assert not gone
+
+
+@pytest.mark.parametrize(
+    ("language", "query", "marked"),
+    [
+        ("zh", "自动微分怎么求雅可比", "雅可比"),
+        ("zh", "ｊｉｔ　静态参数", "静态参数"),  # as some input methods write it
+        ("en", "static_argn", "static_argnames"),  # not typed to its end
+        ("en", "gradeint", "gradient"),
+        ("en", "RECOMPILED", "compil"),
+        ("en", ".at[].set", ".at"),
+    ],
+)
+def test_results_mark_what_was_meant(reader, language: str, query: str, marked: str) -> None:
+    page = reader().open(f"{language}/index.html")
+    assert ask(page, [query])[0]
+    marks = [text.lower() for text in page.locator(".search-result mark").all_inner_texts()]
+    assert any(marked in text for text in marks), marks
+    number = page.locator(".search-status").inner_text()
+    assert any(character.isdigit() for character in number)
+
+
+def test_what_is_nowhere_is_said(page: Page) -> None:
+    assert ask(page, ["qqqqqqqqzx", "、、"]) == [[], []]
+    assert page.locator(".search-status").inner_text().startswith("Nothing")
+    assert page.locator(".search-input").get_attribute("aria-expanded") == "false"
+    ask(page, [""])
+    assert page.locator(".search-status").inner_text() == ""
+
+
+# -- by keyboard ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["/", "Control+k"])
+def test_the_keyboard_is_enough(reader, key: str) -> None:
+    page = reader().open("zh/jit.html")
+    page.locator("button.search-open").first.focus()
+    page.keyboard.press(key)
+    field, options = page.locator(".search-input"), page.locator(".search-result")
+    expect(field).to_be_focused()
+    page.keyboard.type("vmap in_axes / 轴")  # a slash is text here
+    expect(field).to_have_value("vmap in_axes / 轴")
+    expect(options).to_have_count(10)
+    for press, chosen in (("ArrowDown", 0), ("ArrowDown", 1), ("ArrowUp", 0), ("ArrowUp", 9)):
+        page.keyboard.press(press)
+        option = options.nth(chosen)
+        expect(option).to_have_attribute("aria-selected", "true")
+        assert field.get_attribute("aria-activedescendant") == option.get_attribute("id")
+    assert page.locator(".search-result[aria-selected=true]").count() == 1
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog.search-dialog")).to_be_hidden()
+    expect(page.locator("button.search-open").first).to_be_focused()
+    page.keyboard.press(key)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    target = options.nth(1).get_attribute("href")
+    page.keyboard.press("Enter")
+    page.wait_for_url(target)
+
+
+def test_enter_opens_the_first_result_and_waits_for_it(page: Page) -> None:
+    page.keyboard.press("/")
+    page.locator(".search-input").fill("block_until_ready")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/async.html#*")
+
+
+def test_a_result_on_the_same_page_closes_the_dialog(reader) -> None:
+    page = reader().open("en/async.html")
+    ask(page, ["block_until_ready"])
+    page.keyboard.press("Enter")
+    expect(page.locator("dialog.search-dialog")).to_be_hidden()
+    page.wait_for_url("**/async.html#*")
+
+
+def test_letters_of_an_unfinished_chinese_word_are_not_searched(reader) -> None:
+    page = reader().open("zh/index.html")
+    ask(page, ["雅可比"])
+    before = page.locator(".search-result").all_inner_texts()
+    compose = "type => document.querySelector('.search-input').dispatchEvent("
+    page.locator(".search-input").evaluate("input => input.value = '雅可比ju'")
+    page.evaluate(compose + "new InputEvent('input', {isComposing: true}))")
+    page.evaluate(compose + "new KeyboardEvent('keydown', {key: 'Enter', isComposing: true}))")
+    assert page.locator(".search-result").all_inner_texts() == before
+    assert page.url.endswith("/zh/index.html")
+    page.locator(".search-input").evaluate("input => input.value = '混淆矩阵'")
+    page.evaluate(compose + "new CompositionEvent('compositionend'))")
+    expect(page.locator(".search-result").first).to_have_attribute(
+        "href", f"{page.url.rpartition('/')[0]}/evaluation.html#evaluation-confusion"
+    )
+
+
+def test_the_query_stands_in_the_address_of_the_search_page(reader) -> None:
+    page = reader().open(f"zh/search.html?q={quote('混淆矩阵')}")
+    first = page.locator(".search-result").first
+    first.wait_for()
+    assert first.get_attribute("href").endswith("evaluation.html#evaluation-confusion")
+    page.locator(".search-input").fill("jit 静态参数")
+    page.wait_for_url(f"**/search.html?q={quote('jit 静态参数')}")
+    page.reload()
+    expect(page.locator(".search-input")).to_have_value("jit 静态参数")
+    page.keyboard.press("Control+k")
+    expect(page.locator(".search-input")).to_be_focused()
+    assert not page.locator("dialog[open]").count()
+
+
+# -- whatever is typed is text -------------------------------------------------------------------
+
+NASTY = [
+    "<img src=x onerror=alert(1)>",
+    "<script>alert(1)</script>",
+    '"><svg onload=alert(1)>',
+    "&lt;b&gt;",
+    "constructor __proto__ toString hasOwnProperty",
+    "(((((((((", "[a-z", "\\", "$&", "{n}", "%", "..", ".", "a" * 5000, "雅" * 3000, "\ud83d\ude00",
+]  # fmt: skip
+
+
+def fuzz(count: int) -> Iterator[str]:
+    chance = random.Random(0)
+    alphabet = "ajxt_.[](){}<>&\"'/\\ 0123\t形状梯度，。αβ\u200b\ud7ff\uffff"
+    names = [ERROR, "jax.lax.scan", "自动微分", *NASTY[:5]]
+    for _ in range(count):
+        text = "".join(chance.choices(alphabet, k=chance.randrange(1, 30)))
+        yield text + chance.choice(["", *names])[: chance.randrange(1, 80)]
+
+
+def test_whatever_is_pasted_is_text(page: Page) -> None:
+    ask(page, [*NASTY, *fuzz(500)])
+    ask(page, [f"{NASTY[0]} array"])
+    inside = page.locator(".search-box *").evaluate_all("all => all.map(e => e.localName)")
+    assert set(inside) == {"input", "p", "div", "a", "span", "mark"}
+    attributes = page.locator(".search-result *").evaluate_all(
+        "all => all.flatMap(e => e.getAttributeNames())"
+    )
+    assert set(attributes) == {"class"}
+
+
+def test_a_strict_policy_lets_it_work(reader) -> None:
+    policy = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
+    policy += "script-src 'self' 'unsafe-inline'; require-trusted-types-for 'script'"
+    here = reader()
+
+    def guard(route) -> None:
+        answer = route.fetch()
+        route.fulfill(
+            response=answer, headers={**answer.headers, "content-security-policy": policy}
+        )
+
+    here.context.route("**/search.html*", guard)
+    page = here.open("en/search.html?q=jit")
+    page.locator(".search-result").first.wait_for()
+
+
+# -- what it costs -------------------------------------------------------------------------------
+
+
+def test_pieces_are_loaded_when_they_are_needed(reader) -> None:
+    here = reader()
+    loaded: list[int] = []
+    here.page.on(
+        "response",
+        lambda r: "/search/" in r.url and loaded.append(int(r.headers["content-length"])),
+    )
+    page = here.open("zh/jit.html")
+    page.wait_for_load_state("networkidle")
+    assert not loaded
+    with page.expect_response("**/search/index.js"):  # where everything lies
+        page.keyboard.press("/")
+    ask(page, ["静态参数"])
+    assert len(loaded) <= 20 and sum(loaded) <= 400_000, loaded
+    before = len(loaded)
+    ask(page, ["静态参数"])
+    assert len(loaded) == before
+    ask(page, [ERROR])
+    assert sum(loaded) <= 900_000, loaded
+
+
+def test_the_first_result_comes_soon(page: Page) -> None:
+    """A bound that a busy machine keeps; test_pieces_… bounds the work."""
+    ask(page, ["vmap", ERROR])
+    begin = page.evaluate("performance.now()")
+    ask(page, ["vmap axes"])
+    assert page.evaluate("performance.now()") - begin < 3000
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_script_and_the_pieces_are_small(site: Path, language: str) -> None:
+    assert (Path(__file__).parents[1] / "docs/_static/search.js").stat().st_size <= 12 * 1024
+    pieces = list((SITE / language / "search").rglob("*.js"))
+    assert len(pieces) > 30 and max(piece.stat().st_size for piece in pieces) <= 100_000
+    assert not list((SITE / language).rglob("searchindex.js"))
+    assert not list((SITE / language).rglob("searchtools.js"))
+
+
+# -- where it works ------------------------------------------------------------------------------
+
+
+def test_it_works_from_the_disk(reader, site: Path) -> None:
+    page = reader(home=site.as_uri()).open("zh/jit.html")
+    (found,) = ask(page, ["雅可比"])
+    assert found and found[0].startswith(site.as_uri())
+    page.keyboard.press("Enter")
+    page.wait_for_url(found[0])
+
+
+def test_without_script_there_is_no_button_and_a_word_instead(reader) -> None:
+    page = reader(java_script_enabled=False).open("zh/search.html")
+    expect(page.locator("button.search-open").first).to_be_hidden()
+    assert "JavaScript" in page.locator("article").inner_text()
+
+
+def test_an_index_that_does_not_come_is_said_and_asked_for_again(reader) -> None:
+    here = reader()
+    page = here.open("en/jit.html")
+    here.context.route("**/search/**", lambda route: route.abort())
+    assert ask(page, ["jit"]) == [[]]
+    assert "reload" in page.locator(".search-status").inner_text()
+    here.context.unroute("**/search/**")
+    assert ask(page, ["jit"])[0]
+    here.wrong.clear()  # the browser said it, too
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_dialog_fits_its_window_and_can_be_read(reader, width: str, scheme: str) -> None:
+    page = reader(width=width, color_scheme=scheme).open("en/jit.html")
+    ask(page, [ERROR])
+    page.keyboard.press("ArrowDown")
+    box, size = page.locator("dialog.search-dialog").bounding_box(), page.viewport_size
+    assert box["x"] >= 0 and box["x"] + box["width"] <= size["width"]
+    assert box["y"] >= 0 and box["y"] + box["height"] <= size["height"]
+    assert not page.evaluate(OVERFLOW) and not page.evaluate(CONTRAST)
+    page.locator("button.search-close").click()
+    expect(page.locator("dialog.search-dialog")).to_be_hidden()
+
+
+# -- the index, ten times as large ---------------------------------------------------------------
+
+
+def test_a_larger_book_has_more_pieces_not_larger_ones() -> None:
+    words = [f"{a}{b}{c}" for a in "bcdfg" for b in "aeiou" for c in ("ms", "rt", "nk", "lp")]
+    chance = random.Random(0)
+
+    def book(pages: int) -> list[dict]:
+        return [
+            {
+                "url": f"p{n}.html",
+                "name": f"p{n}",
+                "title": f"page {n}",
+                "sections": [
+                    {"anchor": f"p{n}-{s}", "title": chance.choice(words), "text": [
+                        ("prose", " ".join(chance.choices(words, k=30)) + f" only{n}x{s}")
+                    ]}
+                    for s in range(12)
+                ],
+            }
+            for n in range(pages)
+        ]  # fmt: skip
+
+    small, large = (search.pieces(book(pages), "en") for pages in (20, 200))
+    sizes = [len(json.dumps(p)) for name, p in large.items() if name.startswith("terms-")]
+    assert len(sizes) > sum(name.startswith("terms-") for name in small)
+    assert max(sizes) <= 2 * search.PIECE
+    assert len(json.dumps(large["index"])) <= 3 * len(json.dumps(small["index"]))
