@@ -111,7 +111,7 @@ class Plain(NamedTuple):
                 yield self.prose("\n".join(lines[done:begin]))
                 done = end
                 if known and token.info.startswith("{"):
-                    indent = re.match(r"\s*", lines[begin])[0]
+                    indent = lines[begin][: -len(lines[begin].lstrip())]
                     yield textwrap.indent(self.directive(token.info, token.content), indent)
                 elif known:
                     yield "\n".join(lines[begin:end])
