@@ -16,7 +16,7 @@ words = book.words(tree)
 
 # -- extensions: myst-nb, and what docs/_ext adds --------------------------------------------------
 extensions = ["myst_nb", "languages", "chinese", "mathml", "pictures", "folded"]
-extensions += ["terms", "names", "sharing", "colophon"]
+extensions += ["terms", "names", "sharing", "colophon", "running"]
 myst_enable_extensions = book.MYST_EXTENSIONS
 myst_heading_anchors = 0  # sections are linked by the anchors that both languages share
 nitpicky = True  # a reference that leads nowhere is a warning, and a warning ends the build
@@ -40,7 +40,10 @@ templates_path = ["_templates"]
 html_theme = "sphinx_book_theme"
 html_static_path = ["_static", "screenshot.png"]
 html_css_files = ["book.css"]
-html_js_files = [("languages.js", {"defer": "defer"})]
+html_js_files = [
+    ("languages.js", {"defer": "defer"}),
+    ("copy.js", {"defer": "defer", **{f"data-{name}": words[name] for name in ("copy", "copied")}}),
+]
 html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 html_copy_source = False
 html_use_index = False  # nothing is indexed; the search is
@@ -50,7 +53,7 @@ html_search_options = {"dict": ""}  # jieba loads its dictionary itself; a secon
 jieba.setLogLevel("WARNING")  # it reports each time how long its dictionary took to load
 html_context = {"default_mode": "auto", "words": words}
 html_theme_options = {
-    "article_header_end": ["language.html", "article-header-buttons.html"],
+    "article_header_end": ["run.html", "language.html", "article-header-buttons.html"],
     "use_download_button": False,
     "show_toc_level": 2,
     "search_bar_text": words["search"],

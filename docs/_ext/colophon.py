@@ -12,7 +12,7 @@ from importlib.metadata import version
 from docutils import nodes
 from sphinx.util.docutils import ReferenceRole, SphinxRole
 
-from tools.book import ROOT
+from tools.book import ROOT, project
 
 FORGES = r"github\.com|gitlab\.com|gitee\.com|codeberg\.org|bitbucket\.org|gitcode\.com"
 ADDRESS = re.compile(
@@ -36,6 +36,7 @@ def public(address: str) -> str:
 def repository() -> str:
     """The public address of this repository, where it has one."""
     address = os.environ.get("READTHEDOCS_GIT_CLONE_URL")
+    address = address or project().get("urls", {}).get("Repository")
     if not address:
         git = ["git", "-C", ROOT, "remote", "get-url", "origin"]
         try:
