@@ -39,7 +39,7 @@ test: lint html ## everything: the build, every page in Chromium, training, doct
 	  $(SLOW) $(QUICK) examples CONTRIBUTING.md # the slow ones first: none is left alone at the end
 
 notebooks: $(TEST) html ## run every notebook top to bottom, with the package as it is published
-	@$(TOOLS) tools.notebooks
+	@$(TOOLS) tools.elsewhere
 
 test-slurm: $(TEST) ## train under a real Slurm of one node, kill, resume (root; Debian or Ubuntu)
 	@$(BIN)/python tests/slurm/run_under_slurm.py

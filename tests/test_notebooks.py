@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from processes import Process
 from test_site import LANGUAGES, SITE, site  # noqa: F401 - the site is built when it is asked for
-from tools import book, notebooks
+from tools import book, elsewhere
 
 ROOT = book.ROOT
 CELL = re.compile(r"^```\{code-cell\}\n((?::[^\n]*\n)*)\n?(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -28,9 +28,9 @@ COMMON = MarkdownIt("commonmark").enable("table")  # what everyone reads, and no
 FORMULA = re.compile(r"(```.*?```|`[^`]*`)|\$\$.+?\$\$|\$[^$]+?\$", re.DOTALL)  # not in code
 
 # A page has run in the build: its cells are equal, and so is what JAX is told. What its notebook
-# could still lack shows on these: the devices, also in processes that it starts; files that it
-# writes; the package's command, pictures and figures. `make notebooks` runs all.
-RUN = ["zh/index", "en/parallel", "zh/tracking"]
+# could still lack shows on these: the devices, also in processes that it starts; the package's
+# pictures and figures. `make notebooks` runs all of them.
+RUN = ["zh/index", "en/parallel", "zh/tour"]
 
 
 def sources() -> list[str]:
@@ -178,7 +178,7 @@ def test_the_install_cell_asks_for_what_is_imported(site: Path, page: str) -> No
 
 def test_notebooks_run_top_to_bottom_with_the_published_package(site: Path) -> None:  # noqa: F811
     assert set(RUN) <= set(PAGES)
-    wrong = notebooks.run([built(page) for page in RUN])
+    wrong = elsewhere.run([built(page) for page in RUN])
     assert not wrong, "\n\n".join(wrong)
 
 
@@ -200,7 +200,7 @@ def test_a_notebook_that_fails_is_told(tmp_path: Path) -> None:
         paths.append(tmp_path / "en" / "notebooks" / f"{name}.ipynb")
         paths[-1].parent.mkdir(parents=True, exist_ok=True)
         nbformat.write(nbformat.v4.new_notebook(cells=each), paths[-1])
-    wrong = notebooks.run(paths)
+    wrong = elsewhere.run(paths)
     assert [Path(one.split(":", 1)[0]).stem for one in wrong] == ["fails", "lacks", "calm"]
 
 
@@ -259,7 +259,7 @@ sys.exit(told.failed)
 def test_what_the_readme_shows_runs_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
     package = tmp_path / "package"
     zipfile.ZipFile(wheel).extractall(package)
-    env = {**notebooks.elsewhere(package)}
+    env = elsewhere.environment(package)
     python("-c", README, ROOT / "README.md", env=env, cwd=tmp_path)
 
 
@@ -303,6 +303,7 @@ def test_a_cell_is_copied_by_mouse_and_keyboard(page, language: str, said: str, 
     expect(first.locator("output")).to_have_text(said)  # a live region
     assert clipboard(tab) == cells[0].source
     second = buttons.nth(1)
+    tab.keyboard.press("Tab")  # from now on focus is shown
     second.focus()
     expect(second).to_have_css("opacity", "1")
     tab.keyboard.press("Enter")
