@@ -116,7 +116,8 @@ def cells_of(page: str, language: str, source, values, needs) -> Iterator[nbform
     yield markdown(f"{title}\n\n{said['notebook'].format(page=f'{home}{page}.html')}")
     yield code(f"%pip install -q {' '.join(map(quoted, needs))}")
     yield code(SETTINGS_CELL)
-    yield markdown(lead.strip("\n"))
+    if lead.strip():
+        yield markdown(lead.strip("\n"))
     for cell in rest:
         if cell.cell_type == "markdown":
             yield markdown(text(cell))

@@ -161,6 +161,9 @@ class Plain(NamedTuple):
             return facts()[text]
         if name == "repository" and explicit:
             return f"[{explicit[1]}]({repository()})" if repository() else explicit[1]
+        if name == "ref":
+            title, address = self.target("", f"#{explicit[2] if explicit else text}")
+            return f"[{explicit[1] if explicit else title}]({address})"
         if name == "math":
             return f"${text}$"
         if name.startswith("py:"):  # a name of Python, linked on the site
@@ -212,8 +215,8 @@ def plain(
 
     >>> plain("(a)=\n## B\n[](jit.md), [it](#numpy), `[c](#d)`, $[x](y.md)$", "tour", "en")
     '## B\n[Just-in-time compilation](jit.html), [it](numpy.html#numpy), `[c](#d)`, $[x](y.md)$'
-    >>> plain("{glue:text}`a:.1f`", "tour", "en", {"a": "2.345"})
-    '2.3'
+    >>> plain("{glue:text}`a:.1f`, {ref}`numpy`", "tour", "en", {"a": "2.345"})
+    '2.3, [Tell JAX from NumPy before you run it](numpy.html#numpy)'
     >>> plain("一行\n两行\nx", "tour", "zh")
     '一行两行\nx'
     """
