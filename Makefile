@@ -4,13 +4,13 @@ BIN := .venv/bin
 TOOLS := PYTHONPATH=docs $(BIN)/python -m
 DOCS := .venv/ready-docs
 TEST := .venv/ready-test
-SLOW := $(addprefix tests/test_,$(addsuffix .py,site weight search build training steps see_trace entmax see_grad parallel processes see_browser see_command see_calls see_axes classifier loader predict see_pictures digits linear_regression attention))
+SLOW := $(addprefix tests/test_,$(addsuffix .py,site weight search notebooks build training steps see_trace entmax see_grad parallel processes see_browser see_command see_calls see_axes classifier loader predict see_pictures digits linear_regression attention))
 QUICK := conftest.py $(filter-out $(SLOW),$(wildcard tests/*.py tests/slurm/*.py)) docs README.md
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE # every page and test starts a Python: 1 s with its bytecode, 4 s without
-.PHONY: help html serve check test test-slurm screenshot audit bench pair lock clean
+.PHONY: help html serve check test notebooks test-slurm screenshot audit bench pair lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
@@ -28,7 +28,7 @@ lint: $(TEST)
 	@$(BIN)/typos
 	@$(BIN)/pyrefly check --summary=none
 	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.readthedocs .readthedocs.yaml
-	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/ci.yml
+	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	@$(TOOLS) tools.pairs check
 
 check: lint ## a minute: style, spelling, types, schemas, pairs, prose, quick unit tests
@@ -37,6 +37,9 @@ check: lint ## a minute: style, spelling, types, schemas, pairs, prose, quick un
 test: lint html ## everything: the build, every page in Chromium, training, doctests
 	@$(BIN)/pytest -q -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
 	  $(SLOW) $(QUICK) examples CONTRIBUTING.md # the slow ones first: none is left alone at the end
+
+notebooks: $(TEST) html ## run every notebook top to bottom, with the package as it is published
+	@$(TOOLS) tools.elsewhere
 
 test-slurm: $(TEST) ## train under a real Slurm of one node, kill, resume (root; Debian or Ubuntu)
 	@$(BIN)/python tests/slurm/run_under_slurm.py

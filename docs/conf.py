@@ -14,7 +14,7 @@ words = book.words(tree)
 
 # -- extensions: myst-nb, and what docs/_ext adds --------------------------------------------------
 extensions = ["myst_nb", "languages", "chinese", "mathml", "pictures", "folded"]
-extensions += ["terms", "names", "sharing", "search", "colophon", "figures", "light"]
+extensions += ["terms", "names", "sharing", "search", "colophon", "figures", "running", "light"]
 myst_enable_extensions = book.MYST_EXTENSIONS
 myst_heading_anchors = 0  # sections are linked by the anchors that both languages share
 nitpicky = True  # a reference that leads nowhere is a warning, and a warning ends the build
@@ -47,7 +47,7 @@ html_context = {"words": words}
 html_sidebars = {"**": ["sbt-sidebar-nav.html"]}
 html_theme_options = {  # docs/_templates/layout.html goes through these lists
     "navbar_end": ["search-open.html", "language.html"],
-    "article_header_end": [],
+    "article_header_end": ["run.html"],
     "secondary_sidebar_items": {"**": ["page-toc.html"], "index": [], "404": [], "search": []},
     "footer_content_items": ["copyright.html", "repository.html", "changed.html"],
     "show_toc_level": 2,

@@ -111,7 +111,8 @@ class Book:
         machinery = shutil.ignore_patterns("zh", "en", "__pycache__")
         shutil.copytree(ROOT / "docs", self.root / "docs", ignore=machinery)
         shutil.copytree(ROOT / "examples", self.root / "examples", ignore=machinery)
-        shutil.copy(ROOT / "requirements.lock", self.root)
+        for name in ("requirements.lock", "pyproject.toml"):
+            shutil.copy(ROOT / name, self.root)
         self.module("tiny", "value = 41 + 1\n")
         for language, book, title, prose in (
             ("zh", "小书", "追踪", "第一版。"),

@@ -14,7 +14,7 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.util.docutils import ReferenceRole, SphinxRole
 
-from tools.book import ROOT
+from tools.book import ROOT, project
 
 # How a forge spells the address at which a file is edited; {} is the file.
 EDIT = {
@@ -54,7 +54,9 @@ def git(*arguments: str) -> str:
 
 def repository() -> str:
     """The public address of this repository, where it has one."""
-    return public(os.environ.get("READTHEDOCS_GIT_CLONE_URL") or git("remote", "get-url", "origin"))
+    address = os.environ.get("READTHEDOCS_GIT_CLONE_URL")
+    address = address or project().get("urls", {}).get("Repository")
+    return public(address or git("remote", "get-url", "origin"))
 
 
 @functools.cache

@@ -1,7 +1,9 @@
 """The book as its tools know it: where things lie, its languages, the words of the site."""
 
+import functools
 import tomllib
 from pathlib import Path
+from typing import Any
 
 DOCS = Path(__file__).resolve().parents[1]
 ROOT = DOCS.parent
@@ -43,6 +45,16 @@ def words(language: str) -> dict[str, str]:
     """
     table = tomllib.loads((DOCS / "data" / "words.toml").read_text("utf8"))
     return {name: both[language] for name, both in table.items()}
+
+
+@functools.cache
+def project() -> dict[str, Any]:
+    """What pyproject.toml says of the package: its name, its version, what it needs, its addresses.
+
+    >>> project()["name"]
+    'seejax'
+    """
+    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf8"))["project"]
 
 
 def pages(language: str) -> list[Path]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import nbformat
 
-from tools import cache
+from tools import cache, notebooks
 from tools.book import BUILD, DOCS, ROOT, BuildError, pages, say
 
 WORK = BUILD / "sphinx"
@@ -123,4 +123,5 @@ def render(targets: dict[str, Path], executed: dict[Path, nbformat.NotebookNode]
     if failed:
         raise BuildError(f"Sphinx failed: {', '.join(failed)} (a warning is an error here)")
     for language, out in targets.items():
+        notebooks.write(language, executed, WORK / language / "html")
         publish(language, states[language], out)
