@@ -17,7 +17,6 @@ from docutils.utils import new_document
 from tools import book
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "docs" / "_ext"))  # as conf.py does
 
 import chinese  # noqa: E402
 import colophon  # noqa: E402

@@ -328,20 +328,19 @@ def test_the_notebook_is_one_click_away_without_script_too(page, language: str) 
         f"{language}/vmap.html", java_script_enabled=False, viewport={"width": 375, "height": 800}
     )
     assert not tab.locator("button.copy").count()
-    tab.locator("details.run > summary").click()
+    tab.locator(".run > summary").click()
     with tab.expect_download() as download:
-        tab.locator("details.run a").first.click()
+        tab.locator(".run a").first.click()
     assert json.loads(Path(download.value.path()).read_text("utf8")) == json.loads(
         built(f"{language}/vmap").read_text("utf8")
     )
 
 
 def test_a_page_without_code_offers_nothing_to_run(site: Path) -> None:  # noqa: F811
-    assert not html("en/terms").select("details.run") and html("en/jit").select("details.run")
+    assert not html("en/terms").select(".run") and html("en/jit").select(".run")
 
 
 def test_colab_and_binder_are_offered_where_the_repository_is_known() -> None:
-    sys.path.insert(0, str(book.DOCS / "_ext"))
     import running
 
     loader = jinja2.FileSystemLoader(book.DOCS / "_templates")
