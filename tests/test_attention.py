@@ -159,6 +159,25 @@ def test_both_layers_inside_flax_own_attention() -> None:
     assert np.allclose(causal[:, :2], model(x[:, :2], is_causal=True), atol=1e-6)
 
 
+def test_layers_take_masks_as_flax_makes_them() -> None:
+    """Of float32; and `decode`, which makes one itself, gives one query after another the same."""
+    x = jax.random.normal(jax.random.key(5), (2, T, 16))
+    causal = nn.make_causal_mask(jnp.ones((2, T)))
+    linen = nn.MultiHeadDotProductAttention(N, attention_fn=LinenEntmaxAttention(N))
+    variables = linen.init(jax.random.key(0), x)
+    masked = linen.apply(variables, x, mask=causal)
+    assert np.allclose(masked[:, :2], linen.apply(variables, x[:, :2], mask=causal[..., :2, :2]))
+    assert not np.allclose(masked, linen.apply(variables, x))
+
+    model = nnx.MultiHeadAttention(
+        N, 16, attention_fn=EntmaxAttention(N), decode=False, rngs=nnx.Rngs(0)
+    )
+    at_once = model(x, mask=causal)
+    model.init_cache(x.shape)
+    one_by_one = [model(x[:, t : t + 1], decode=True) for t in range(T)]
+    assert np.allclose(at_once, jnp.concatenate(one_by_one, axis=1), atol=1e-6)
+
+
 def test_layers_refuse_what_they_cannot_do() -> None:
     with pytest.raises(ValueError, match="between 1 and 2"):
         EntmaxAttention(2, alpha=2.5)

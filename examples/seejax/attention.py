@@ -100,6 +100,11 @@ def _start(alpha: float, num_heads: int) -> jax.Array:
     return jnp.full(num_heads, jax.scipy.special.logit(alpha - 1), jnp.result_type(float))
 
 
+def _boolean(mask: ArrayLike | None) -> jax.Array | None:
+    """A mask as Flax makes it, of numbers."""
+    return None if mask is None else jnp.asarray(mask) != 0
+
+
 def _refuse(dropout_rate: float, deterministic: bool | None, module: Any) -> None:
     """What attention can be asked for and entmax_attention does not do."""
     if dropout_rate and not deterministic:
@@ -142,7 +147,7 @@ class EntmaxAttention(nnx.Module):
         """Shapes as `entmax_attention`. What else MultiHeadAttention passes does not concern it."""
         _refuse(dropout_rate, deterministic, module)
         return entmax_attention(
-            query, key, value, bias, mask,
+            query, key, value, bias, _boolean(mask),
             alpha=self.alpha, is_causal=is_causal, precision=precision,
         )  # fmt: skip
 
@@ -169,6 +174,6 @@ class LinenEntmaxAttention(nn.Module):
         _refuse(dropout_rate, deterministic, module)
         raw = self.param("raw", lambda _: _start(self.alpha, self.num_heads))
         return entmax_attention(
-            query, key, value, bias, mask,
+            query, key, value, bias, _boolean(mask),
             alpha=1 + jax.nn.sigmoid(raw), is_causal=is_causal, precision=precision,
         )  # fmt: skip
