@@ -46,8 +46,9 @@ SHIFTS = """
 
 # Rules of the book's style sheet that match nothing, in whatever state the page may come to be.
 IDLE = r"""() => {
-  const state = new RegExp(String.raw`:(hover|focus(-visible|-within)?|target|popover-open)\b` +
-    String.raw`|\[(data-theme|aria-current|open)[^\]]*\]`, "g");
+  const state = new RegExp(String.raw`:not\(:(hover|focus-visible|empty)\)` +
+    String.raw`|:(hover|focus(-visible|-within)?|target|popover-open)\b` +
+    String.raw`|\[(data-theme|aria-current|aria-selected|open)[^\]]*\]`, "g");
   const rules = list => [...list].flatMap(rule => rule.selectorText ? [rule.selectorText]
     : /not selector/.test(rule.conditionText) ? [] : rules(rule.cssRules ?? []));
   const sheet = [...document.styleSheets].find(each => each.href?.includes("/site.css"));
@@ -88,6 +89,10 @@ def visits(browser: Browser, server: str) -> dict[str, Visit]:
         kib = sum(weight(r.url) for r in own) / KIB
         asked = [r.url for r in own]
         seen[path] = Visit(asked, kib, page.evaluate("window.shift"), page.evaluate(IDLE))
+    page.keyboard.press("/")  # a last visit, with what only a search needs
+    page.locator(".search-input").fill("404")
+    page.locator(".search-result mark").first.wait_for()
+    seen[path] = seen[path]._replace(idle=page.evaluate(IDLE))
     page.close()
     return seen
 
