@@ -109,8 +109,9 @@ def keep_still(article: Tag) -> None:
 def unfold(article: Tag, said: dict[str, str]) -> None:
     """Open every fold: its summary becomes a line that says what follows.
 
-    >>> text = '<div class="tag_puzzle"><details class="folded"><summary>?</summary>3</details></div>'
-    >>> unfold(soup := BeautifulSoup(text, "html.parser"), {"output": "Output"})
+    >>> fold = '<details class="folded"><summary>?</summary>3</details>'
+    >>> soup = BeautifulSoup(f'<div class="tag_puzzle">{fold}</div>', "html.parser")
+    >>> unfold(soup, {"output": "Output"})
     >>> print(soup)
     <div class="tag_puzzle"><div class="unfolded"><p class="fold">Output</p>3</div></div>
     """

@@ -11,12 +11,6 @@ from _ext.light import squeezed
 from tools.chapters import OURS, Book, Chapter
 
 TYPES = {".svg": "image/svg+xml", ".png": "image/png", ".jpg": "image/jpeg"}
-CONTAINER = """\
-<?xml version="1.0" encoding="UTF-8"?>
-<container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container">
-  <rootfiles><rootfile full-path="book/package.opf" media-type="application/oebps-package+xml"/></rootfiles>
-</container>
-"""
 
 
 class Item(NamedTuple):
@@ -85,7 +79,7 @@ def write(book: Book, cover: bytes, out: Path) -> None:
     with zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED) as archive:
         # how a reader knows an EPUB: the first file, as it is
         put(archive, "mimetype", b"application/epub+zip", zipfile.ZIP_STORED)
-        put(archive, "META-INF/container.xml", CONTAINER.encode())
+        put(archive, "META-INF/container.xml", book.fill("container.xml").encode())
         put(archive, "book/package.opf", package.encode())
         for item in items:
             put(archive, f"book/{item.path}", item.content)

@@ -21,7 +21,7 @@ def place(page: str, anchor: str) -> str:
     return f"#{page}.{anchor}" if anchor else f"#{page}"
 
 
-def prepare(book: Book) -> None:
+def join(book: Book) -> None:
     """Make the chapters parts of one document: anchors, headings below their part's, figures."""
     for chapter in book.chapters:
         for tag in chapter.article.select("[id]"):
@@ -29,7 +29,14 @@ def prepare(book: Book) -> None:
         for heading in chapter.article.find_all(["h1", "h2", "h3", "h4", "h5"]):
             heading.name = f"h{int(heading.name[1]) + 1}"
         for image in chapter.article.select("img"):
-            image["src"] = (book.html / str(image["src"])).as_uri()
+            image["src"] = (book.html / str(image["src"])).resolve().as_uri()
+
+
+def document(book: Book, numbers: dict[str, int]) -> str:
+    """The whole book as one page of HTML; on which page each place is stands in its contents."""
+    ours = [book.html / "_static" / "site.css", book.html / "_static" / "see.css", OURS / "pdf.css"]
+    styles = [sheet.read_text("utf8") for sheet in ours]
+    return book.fill("book.html", styles=styles, numbers=numbers, place=place)
 
 
 def pages_of(pdf: bytes) -> dict[str, int]:
@@ -58,16 +65,18 @@ def printed(browser: Browser, text: str) -> bytes:
 
 
 def write(book: Book, browser: Browser, out: Path) -> None:
-    """Print the book until the numbers in its contents are those of its pages: twice."""
-    prepare(book)
-    sheets = [*(book.html / "_static" / name for name in ("site.css", "see.css")), OURS / "pdf.css"]
-    styles = [sheet.read_text("utf8") for sheet in sheets]
+    """Print the book until the numbers in its contents are those of its pages: twice.
+
+    Args:
+      book: its links are those of `place`.
+      browser: a Chromium.
+      out: the file to write.
+    """
+    join(book)
     numbers: dict[str, int] = {}
     for _ in range(4):
-        text = book.fill("book.html", styles=styles, numbers=numbers, place=place)
-        pdf = printed(browser, text)
-        found = pages_of(pdf)
-        if found == numbers:
+        pdf = printed(browser, document(book, numbers))
+        if (found := pages_of(pdf)) == numbers:
             break
         numbers = found
     else:
