@@ -199,7 +199,7 @@ def test_its_contents_lead_where_they_say(printed: Printed, language: str) -> No
     short = next(iter(parts(language).values()))
     chapters = iter(START)
     for level, title, number in printed.outline():
-        if level:
+        if level in (1, 2):
             name = letters(short[next(chapters)]) if level == 1 else title
             assert f"{name}{number}" in contents
     inside = [link for link in printed.links() if "/Dest" in link]

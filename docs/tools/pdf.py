@@ -1,15 +1,26 @@
 """One PDF of a language, printed by Chromium: contents with page numbers, links, bookmarks."""
 
 import io
+import re
 import tempfile
+import unicodedata
+from collections.abc import Iterable
 from pathlib import Path
 
 from playwright.sync_api import Browser
-from pypdf import PdfReader
+from pypdf import PageObject, PdfReader, PdfWriter
+from pypdf.generic import DictionaryObject
 
 from tools.chapters import OURS, Book
 
 LIMIT_MS = 600_000  # of one print
+
+# Radicals that fonts draw as a character; the character of the others is in their compatibility.
+RADICAL = re.compile("[\u2e80-\u2fd5]")
+TWINS = str.maketrans(
+    "⺒⺓⺠⻅⻆⻉⻋⻓⻔⻘⻙⻚⻛⻜⻝⻢⻣⻤⻥⻦⻧⻨⻩⻬⻮⻰⼾",
+    "巳幺民见角贝车长门青韦页风飞食马骨鬼鱼鸟卤麦黄齐齿龙户",
+)
 
 
 def place(page: str, anchor: str) -> str:
@@ -64,6 +75,61 @@ def printed(browser: Browser, text: str) -> bytes:
             page.close()
 
 
+def whole(text: str) -> str:
+    """A text with characters in the place of their radicals.
+
+    >>> [hex(ord(whole(radical))) for radical in "\u2f6c\u2eda"] == [hex(ord(c)) for c in "目页"]
+    True
+    """
+    return RADICAL.sub(lambda m: unicodedata.normalize("NFKC", m[0].translate(TWINS)), text)
+
+
+def named(codes: str) -> str:
+    r"""What a PDF says of the letters of a font, with characters in the place of their radicals.
+
+    >>> print(named("1 beginbfrange\n<01> <02> <2EDA>\nendbfrange"))
+    2 beginbfchar
+    <01> <9875>
+    <02> <98CE>
+    endbfchar
+    >>> named("1 beginbfchar\n<45> <2F6C>\nendbfchar").split("\n")[1]
+    '<45> <76EE>'
+    """
+
+    def rewritten(block: re.Match) -> str:
+        letters = {}
+        for first, last, text in re.findall(r"<(\w+)>(?: <(\w+)>)? <(\w+)>", block[2]):
+            begin = bytes.fromhex(text).decode("utf-16-be")
+            for step in range(int(last or first, 16) - int(first, 16) + 1):
+                code = f"{int(first, 16) + step:0{len(first)}X}"
+                letters[code] = begin[:-1] + chr(ord(begin[-1]) + step)
+        if not any(map(RADICAL.search, letters.values())):
+            return block[0]
+        lines = [
+            f"<{c}> <{whole(x).encode('utf-16-be').hex().upper()}>" for c, x in letters.items()
+        ]
+        return "\n".join([f"{len(lines)} beginbfchar", *lines, "endbfchar"])
+
+    return re.sub(r"\d+ beginbf(char|range)\n(.*?)\nendbf\1", rewritten, codes, flags=re.DOTALL)
+
+
+def fonts(pages: Iterable[PageObject]) -> Iterable[DictionaryObject]:
+    """Every font of some pages, once."""
+    known = [font for page in pages for font in page["/Resources"].get("/Font", {}).values()]
+    return [font.get_object() for font in {font.idnum: font for font in known}.values()]
+
+
+def searchable(pdf: bytes) -> bytes:
+    """The same pages, where Chinese words are found: Chromium writes 目 as its radical ⽬."""
+    writer = PdfWriter(clone_from=io.BytesIO(pdf))
+    for font in fonts(writer.pages):
+        letters = font["/ToUnicode"]
+        letters.set_data(named(letters.get_data().decode("latin1")).encode("latin1"))
+    made = io.BytesIO()
+    writer.write(made)
+    return made.getvalue()
+
+
 def write(book: Book, browser: Browser, out: Path) -> None:
     """Print the book until the numbers in its contents are those of its pages: twice.
 
@@ -82,4 +148,4 @@ def write(book: Book, browser: Browser, out: Path) -> None:
     else:
         raise AssertionError("the numbers in the contents move the pages that they count")
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_bytes(pdf)
+    out.write_bytes(searchable(pdf))
