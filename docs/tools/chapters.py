@@ -110,18 +110,19 @@ def unfold(article: Tag, said: dict[str, str]) -> None:
     """Open every fold: its summary becomes a line that says what follows.
 
     >>> fold = '<details class="folded"><summary>?</summary>3</details>'
-    >>> soup = BeautifulSoup(f'<div class="tag_puzzle">{fold}</div>', "html.parser")
+    >>> soup = BeautifulSoup(f'<div class="cell tag_puzzle">{fold}</div>', "html.parser")
     >>> unfold(soup, {"output": "Output"})
-    >>> print(soup)
-    <div class="tag_puzzle"><div class="unfolded"><p class="fold">Output</p>3</div></div>
+    >>> print(soup.div.div)
+    <div class="unfolded"><p class="fold">Output</p>3</div>
     """
+    for cell in article.select(".cell"):
+        for summary in cell.select("details.folded > summary"):
+            kind = next(kind for tag, kind in KINDS.items() if tag in cell["class"])
+            summary.string = said[kind]
+    for summary in article.select("details > summary"):
+        summary.name, summary["class"] = "p", "fold"
     for fold in article.select("details"):
-        summary = fold.find("summary")
-        if "folded" in fold.get("class", []):
-            cell = fold.find_parent(class_=[*KINDS])
-            summary.string = said[next(kind for tag, kind in KINDS.items() if tag in cell["class"])]
-        fold.name, fold.attrs = "div", {"class": ["unfolded"]}
-        summary.name, summary.attrs = "p", {"class": ["fold"]}
+        fold.name, fold["class"] = "div", "unfolded"
 
 
 def lead(link: Tag, page: str, known: set[str], online: str, place: Place) -> None:

@@ -1,17 +1,21 @@
 """One PDF of a language, printed by Chromium: contents with page numbers, links, bookmarks."""
 
 import io
+import logging
 import re
 import tempfile
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
+from typing import cast
 
 from playwright.sync_api import Browser
 from pypdf import PageObject, PdfReader, PdfWriter
-from pypdf.generic import DictionaryObject
+from pypdf.generic import DictionaryObject, StreamObject
 
 from tools.chapters import OURS, Book
+
+logging.getLogger("pypdf").setLevel(logging.ERROR)  # Chromium counts its objects wrong; no matter
 
 LIMIT_MS = 600_000  # of one print
 
@@ -53,9 +57,8 @@ def document(book: Book, numbers: dict[str, int]) -> str:
 def pages_of(pdf: bytes) -> dict[str, int]:
     """On which page each place of the document is that a link leads to."""
     reader = PdfReader(io.BytesIO(pdf))
-    numbers = {page.indirect_reference.idnum: n for n, page in enumerate(reader.pages, 1)}
     return {
-        f"#{name.removeprefix('/')}": numbers[place.page.idnum]
+        f"#{name.removeprefix('/')}": (reader.get_destination_page_number(place) or 0) + 1
         for name, place in reader.named_destinations.items()
     }
 
@@ -115,7 +118,8 @@ def named(codes: str) -> str:
 
 def fonts(pages: Iterable[PageObject]) -> Iterable[DictionaryObject]:
     """Every font of some pages, once."""
-    known = [font for page in pages for font in page["/Resources"].get("/Font", {}).values()]
+    resources = [cast(DictionaryObject, page["/Resources"]) for page in pages]
+    known = [font for each in resources for font in each.get("/Font", {}).values()]
     return [font.get_object() for font in {font.idnum: font for font in known}.values()]
 
 
@@ -123,7 +127,7 @@ def searchable(pdf: bytes) -> bytes:
     """The same pages, where Chinese words are found: Chromium writes 目 as its radical ⽬."""
     writer = PdfWriter(clone_from=io.BytesIO(pdf))
     for font in fonts(writer.pages):
-        letters = font["/ToUnicode"]
+        letters = cast(StreamObject, font["/ToUnicode"])
         letters.set_data(named(letters.get_data().decode("latin1")).encode("latin1"))
     made = io.BytesIO()
     writer.write(made)
