@@ -21,6 +21,8 @@ from tools.plain import parts
 
 OURS = DOCS / "_offline"  # templates and style sheets of the EPUB and the PDF
 
+CODE = {"pre", "code"}  # whose spaces are kept
+
 Place = Callable[[str, str], str]  # the address of a page and an anchor, in the book
 
 
@@ -80,7 +82,8 @@ def book(html: Path, language: str, place: Place, only: Iterable[str] | None = N
             text = (html / f"{page}.html").read_text("utf8")
         except FileNotFoundError:
             raise BuildError(f"{html} has no {page}.html: make html") from None
-        article = BeautifulSoup(text, "html.parser").select_one("article.bd-article")
+        soup = BeautifulSoup(text, "html.parser", preserve_whitespace_tags=CODE)
+        article = soup.select_one("article.bd-article")
         if not article:
             raise BuildError(f"{html}/{page}.html has no article")
         keep_still(article)
