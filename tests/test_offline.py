@@ -101,6 +101,7 @@ def test_the_epub_says_what_the_pages_say(browser: Browser, epub_file: Path, lan
 def test_the_same_pages_make_the_same_epub(epub_file: Path, language: str, tmp_path: Path) -> None:
     with zipfile.ZipFile(epub_file) as archive:
         assert archive.namelist()[0] == "mimetype"
+        assert {each.date_time[0] for each in archive.infolist()} == {1980}  # none has a time
         cover = archive.read("book/cover.png")
     epub.write(start(language, epub), cover, tmp_path / "again.epub")
     assert (tmp_path / "again.epub").read_bytes() == epub_file.read_bytes()
