@@ -11,12 +11,13 @@ from typing import cast
 
 from playwright.sync_api import Browser
 from pypdf import PageObject, PdfReader, PdfWriter
-from pypdf.generic import DictionaryObject, StreamObject
+from pypdf.generic import DictionaryObject, NameObject, StreamObject, TextStringObject
 
 from tools.chapters import OURS, Book
 
 logging.getLogger("pypdf").setLevel(logging.ERROR)  # Chromium counts its objects wrong; no matter
 
+HEADING = re.compile("^h[1-6]$")
 LIMIT_MS = 600_000  # of one print
 
 # Radicals that fonts draw as a character; the character of the others is in their compatibility.
@@ -41,7 +42,7 @@ def join(book: Book) -> None:
     for chapter in book.chapters:
         for tag in chapter.article.select("[id]"):
             tag["id"] = place(chapter.page, str(tag["id"]))[1:]
-        for heading in chapter.article.find_all(["h1", "h2", "h3", "h4", "h5"]):
+        for heading in chapter.article.find_all(HEADING):
             heading.name = f"h{int(heading.name[1]) + 1}"
         for image in chapter.article.select("img"):
             image["src"] = (book.html / str(image["src"])).resolve().as_uri()
@@ -123,9 +124,27 @@ def fonts(pages: Iterable[PageObject]) -> Iterable[DictionaryObject]:
     return [font.get_object() for font in {font.idnum: font for font in known}.values()]
 
 
-def searchable(pdf: bytes) -> bytes:
-    """The same pages, where Chinese words are found: Chromium writes 目 as its radical ⽬."""
+def bookmarks(under: DictionaryObject) -> Iterable[DictionaryObject]:
+    """Every bookmark of an outline."""
+    item = under.get("/First")
+    while item:
+        yield (item := cast(DictionaryObject, item.get_object()))
+        yield from bookmarks(item)
+        item = item.get("/Next")
+
+
+def mended(pdf: bytes, headings: Iterable[str]) -> bytes:
+    """The same pages with what Chromium gets wrong.
+
+    It writes 目 as its radical ⽬, and no search finds it; and a bookmark loses the space at
+    which its heading is broken into lines.
+    """
     writer = PdfWriter(clone_from=io.BytesIO(pdf))
+    titles = {"".join(heading.split()): " ".join(heading.split()) for heading in headings}
+    for bookmark in bookmarks(cast(DictionaryObject, writer.root_object["/Outlines"])):
+        title = str(bookmark["/Title"])
+        title = titles.get("".join(title.split()), title)
+        bookmark[NameObject("/Title")] = TextStringObject(title)
     for font in fonts(writer.pages):
         letters = cast(StreamObject, font["/ToUnicode"])
         letters.set_data(named(letters.get_data().decode("latin1")).encode("latin1"))
@@ -152,4 +171,5 @@ def write(book: Book, browser: Browser, out: Path) -> None:
     else:
         raise AssertionError("the numbers in the contents move the pages that they count")
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_bytes(searchable(pdf))
+    headings = [h.get_text() for c in book.chapters for h in c.article.find_all(HEADING)]
+    out.write_bytes(mended(pdf, [*book.parts, *headings]))
