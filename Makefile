@@ -4,13 +4,13 @@ BIN := .venv/bin
 TOOLS := PYTHONPATH=docs $(BIN)/python -m
 DOCS := .venv/ready-docs
 TEST := .venv/ready-test
-SLOW := $(addprefix tests/test_,$(addsuffix .py,site weight search notebooks build training steps see_trace entmax see_grad parallel processes see_browser see_command see_calls see_axes classifier loader predict see_pictures digits linear_regression attention))
+SLOW := $(addprefix tests/test_,$(addsuffix .py,site weight offline search notebooks build training steps see_trace entmax see_grad parallel processes see_browser see_command see_calls see_axes classifier loader predict see_pictures digits linear_regression attention))
 QUICK := conftest.py $(filter-out $(SLOW),$(wildcard tests/*.py tests/slurm/*.py)) docs README.md
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE # every page and test starts a Python: 1 s with its bytecode, 4 s without
-.PHONY: help html serve check test notebooks test-slurm screenshot audit bench pair lock clean
+.PHONY: help html serve zip epub pdf check test notebooks test-slurm screenshot audit bench pair lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
@@ -20,6 +20,12 @@ html: $(DOCS) ## build both languages into build/html
 
 serve: $(DOCS) ## build, serve on localhost:8000, and build again on every change
 	@$(TOOLS) tools.build --serve
+
+zip: ## the site to open from the disk: build/htmlzip
+epub: ## the site as one EPUB a language: build/epub
+pdf: ## the same as PDF, printed by Chromium: build/pdf
+zip epub pdf: $(TEST) html
+	@$(TOOLS) tools.offline $@
 
 .PHONY: lint
 lint: $(TEST)

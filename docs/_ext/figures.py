@@ -73,6 +73,10 @@ def cleaned(svg: str) -> str:
     names = {name: f"i{n}" for n, name in enumerate(names)}
     svg = re.sub(r' id="([^"]*)"', lambda m: f' id="{names[m[1]]}"' if m[1] in names else "", svg)
     svg = re.sub(r'((?:href="|url\()#)([^")]+)', lambda m: m[1] + names[m[2]], svg)
+    # a path without a way draws nothing: the glyph of a space, and its uses
+    blank = re.findall(r'<path(?![^>]* d=) id="([^"]*)"', svg)
+    uses = f'<use [^>]*href="#({"|".join(blank)})"[^>]*/>'
+    svg = re.sub(rf"<path(?![^>]* d=)[^>]*/>|{uses}", "", svg)
     svg = re.sub(r'(?<= d=")[^"]*', lambda m: relative(m[0]), svg)
     svg = re.sub(
         r' (?!d=)[\w-]+="[^"#]*"', lambda m: NUMBER.sub(lambda n: rounded(n[0]), m[0]), svg

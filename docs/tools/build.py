@@ -24,7 +24,10 @@ from tools.execute import execute
 from tools.render import render
 
 
-def read_the_docs_target() -> dict[str, Path]:
+def targets() -> dict[str, Path]:
+    """Where the site of each language goes; Read the Docs asks for one of them."""
+    if "READTHEDOCS_OUTPUT" not in os.environ:
+        return {language: BUILD / "html" / language for language in LANGUAGES}
     code = os.environ.get("READTHEDOCS_LANGUAGE", "")
     language = next((lang for lang in LANGUAGES if code.lower().startswith(lang)), None)
     if not language:
@@ -48,15 +51,10 @@ def alone() -> Iterator[None]:
 @alone()
 def build() -> Path:
     """Build what is asked for; return the page to open."""
-    on_read_the_docs = "READTHEDOCS_OUTPUT" in os.environ
-    targets = (
-        read_the_docs_target()
-        if on_read_the_docs
-        else {language: BUILD / "html" / language for language in LANGUAGES}
-    )
-    render(targets, execute(targets))
-    if on_read_the_docs:
-        return next(iter(targets.values())) / "index.html"
+    sites = targets()
+    render(sites, execute(sites))
+    if len(sites) < len(LANGUAGES):
+        return next(iter(sites.values())) / "index.html"
     return Path(shutil.copy(DOCS / "choose.html", BUILD / "html" / "index.html"))
 
 

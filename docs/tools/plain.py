@@ -63,16 +63,28 @@ def sections(language: str) -> dict[str, Section]:
 
 
 @functools.cache
+def parts(language: str) -> dict[str, dict[str, str]]:
+    """The parts of the book, and in each the short name of every page, as the sidebar has them.
+
+    >>> list(parts("en"))[:2], parts("en")["Start"]["tour"]
+    (['Start', 'Basics'], 'A ten-minute tour')
+    """
+    index = (DOCS / language / "index.md").read_text("utf8")
+    found = {}
+    for tree in re.findall(r"^```\{toctree\}\n(.*?)^```", index, re.MULTILINE | re.DOTALL):
+        (caption,) = re.findall(r"^:caption: (.+)$", tree, re.MULTILINE)
+        entries = re.findall(r"^(.+) <([\w/-]+)>$", tree, re.MULTILINE)
+        found[caption] = {"index" if page == "self" else page: name for name, page in entries}
+    return found
+
+
 def names(language: str) -> dict[str, str]:
-    """The short name of every page, as the sidebar has it.
+    """The short name of every page.
 
     >>> names("en")["jit"], names("zh")["jit"]
     ('Just-in-time compilation', '即时编译')
     """
-    index = (DOCS / language / "index.md").read_text("utf8")
-    trees = re.findall(r"^```\{toctree\}\n(.*?)^```", index, re.MULTILINE | re.DOTALL)
-    entries = re.findall(r"^(.+) <([\w/-]+)>$", "\n".join(trees), re.MULTILINE)
-    return {"index" if page == "self" else page: name for name, page in entries}
+    return {page: name for part in parts(language).values() for page, name in part.items()}
 
 
 def glued(notebook: nbformat.NotebookNode) -> dict[str, str]:

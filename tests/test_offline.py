@@ -1,0 +1,285 @@
+"""The book to take away: its EPUB, its PDF, its zip, each read by another program than made it."""
+
+import functools
+import re
+import shutil
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pypdf
+import pytest
+from bs4 import BeautifulSoup, Tag
+from playwright.sync_api import Browser
+
+from processes import Process
+from test_site import LANGUAGES, SITE, site  # noqa: F401 - a fixture
+from tools import epub, offline, pdf
+from tools.chapters import Book, book
+from tools.plain import parts
+
+START = ["index", "tour", "ecosystem"]  # a first chapter, a formula, pictures, a figure, tables
+XHTML = "{http://www.w3.org/1999/xhtml}"
+A4 = (595, 842)  # points
+
+
+@functools.cache
+def page(language: str, name: str) -> Tag:
+    text = (SITE / language / f"{name}.html").read_text("utf8")
+    article = BeautifulSoup(text, "html.parser").select_one("article.bd-article")
+    assert article, name
+    for away in article.select(".headerlink, template, .see-key"):  # which only phones show
+        away.decompose()
+    return article
+
+
+def letters(text: str) -> str:
+    """A text without the white space that each program sets in its own way."""
+    return re.sub(r"\s+", "", text)
+
+
+def start(language: str, module) -> Book:
+    return book(SITE / language, language, module.place, START)
+
+
+# -- EPUB ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=LANGUAGES)
+def language(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def epub_file(browser: Browser, site: Path, language: str, tmp_path_factory) -> Path:  # noqa: F811
+    file = tmp_path_factory.mktemp("epub") / f"{language}.epub"
+    made = start(language, epub)
+    epub.write(made, offline.cover(browser, made), file)
+    return file
+
+
+def read(file: Path) -> dict[str, ElementTree.Element]:
+    """The chapters of an EPUB, by a parser that forgives nothing."""
+    with zipfile.ZipFile(file) as archive:
+        names = [n for n in archive.namelist() if n.endswith(".xhtml")]
+        return {Path(n).stem: ElementTree.fromstring(archive.read(n)) for n in names}
+
+
+def checker() -> list[str]:
+    """The command of epubcheck: Debian's is an archive of Java that has to be named to it."""
+    found, java = shutil.which("epubcheck"), shutil.which("java")
+    if not found or not java:
+        pytest.skip("epubcheck is not here: apt-get install epubcheck, which brings a Java")
+    return [java, "-jar", found] if Path(found).resolve().suffix == ".jar" else [found]
+
+
+def test_epubcheck_finds_nothing(epub_file: Path) -> None:
+    status, said, _ = Process(*checker(), "--failonwarnings", epub_file, merge=True).end()
+    assert status == 0 and "0 errors / 0 warnings" in said, said
+
+
+def test_the_epub_says_what_the_pages_say(browser: Browser, epub_file: Path, language: str) -> None:
+    chapters = read(epub_file)
+    assert [*chapters] == ["cover", "nav", *START]
+    tab = browser.new_page(java_script_enabled=False)
+    for name in START:
+        tab.goto((SITE / language / f"{name}.html").as_uri())
+        for tag in "pre", "code", "caption":  # space by space
+            here = ["".join(each.itertext()) for each in chapters[name].iter(XHTML + tag)]
+            assert here == tab.locator(f"article {tag}").all_text_contents()
+        text = letters("".join(chapters[name].itertext()))
+        assert all(letters(p.get_text()) in text for p in page(language, name).find_all("p"))
+    tab.close()
+    formulas = [*chapters["index"].iter("{http://www.w3.org/1998/Math/MathML}math")]
+    assert len(formulas) == len(page(language, "index").find_all("math")) > 1
+    titles = {letters("".join(link.itertext())) for link in chapters["nav"].iter(XHTML + "a")}
+    for name in START:
+        assert {letters(h2.get_text()) for h2 in page(language, name).find_all("h2")} <= titles
+
+
+def test_the_same_pages_make_the_same_epub(epub_file: Path, language: str, tmp_path: Path) -> None:
+    with zipfile.ZipFile(epub_file) as archive:
+        assert archive.namelist()[0] == "mimetype"
+        assert {each.date_time[0] for each in archive.infolist()} == {1980}  # none has a time
+        cover = archive.read("book/cover.png")
+    epub.write(start(language, epub), cover, tmp_path / "again.epub")
+    assert (tmp_path / "again.epub").read_bytes() == epub_file.read_bytes()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_epub_reads_on_a_small_screen(
+    browser: Browser, epub_file: Path, tmp_path: Path, scheme: str
+) -> None:
+    """All of it stands on the page, and nothing is wider; a reader that sets colours can."""
+    zipfile.ZipFile(epub_file).extractall(tmp_path)
+    context = browser.new_context(
+        java_script_enabled=False, viewport={"width": 375, "height": 700}, color_scheme=scheme
+    )
+    tab = context.new_page()
+    for name in ["nav", *START]:
+        tab.goto((tmp_path / "book" / f"{name}.xhtml").as_uri())
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 375, name
+        hidden = tab.evaluate(
+            """() => [...document.querySelectorAll("pre, td, p, figure, img")]
+              .filter(e => !e.checkVisibility() || !e.getBoundingClientRect().height)
+              .map(e => e.outerHTML.slice(0, 80))"""
+        )
+        assert not [each for each in hidden if not re.fullmatch(r"<td[^>]*></td>", each)], name
+    context.close()
+
+
+# -- PDF -----------------------------------------------------------------------------------------
+
+
+class Printed:
+    """A printed book, as another library than the browser's reads it."""
+
+    def __init__(self, file: Path) -> None:
+        self.pdf = pypdf.PdfReader(file)
+        self.texts = [letters(each.extract_text()) for each in self.pdf.pages]
+
+    def outline(self) -> list[tuple[int, str, int]]:
+        """Level, title and page of every bookmark."""
+
+        def walk(entries: list, level: int) -> Iterator[tuple[int, str, int]]:
+            for entry in entries:
+                if isinstance(entry, list):
+                    yield from walk(entry, level + 1)
+                else:
+                    number = self.pdf.get_destination_page_number(entry)
+                    yield level, entry.title, number + 1
+
+        return [*walk(self.pdf.outline, 0)]
+
+    def links(self) -> Iterator[dict]:
+        for each in self.pdf.pages:
+            yield from (link.get_object() for link in each.get("/Annots", []))
+
+    def tagged(self, kind: str) -> list[dict]:
+        """The elements of a kind in the structure that readers are told of."""
+        found, todo = [], [self.pdf.root_object["/StructTreeRoot"]]
+        while todo:
+            each = todo.pop().get_object()
+            if isinstance(each, list):
+                todo += each
+            elif isinstance(each, dict):
+                found += [each] if each.get("/S") == kind else []
+                todo += [each["/K"]] if "/K" in each else []
+        return found
+
+
+@pytest.fixture(scope="module")
+def printed(browser: Browser, site: Path, language: str, tmp_path_factory) -> Printed:  # noqa: F811
+    file = tmp_path_factory.mktemp("pdf") / f"{language}.pdf"
+    pdf.write(start(language, pdf), browser, file)
+    return Printed(file)
+
+
+def test_the_pdf_is_a_book_on_a4(printed: Printed, language: str) -> None:
+    assert {tuple(map(round, each.mediabox[2:])) for each in printed.pdf.pages} == {A4}
+    assert printed.pdf.root_object["/Lang"] == LANGUAGES[language]
+    (part, *_), named = parts(language), next(iter(parts(language).values()))
+    titles = {0: [part]}
+    for level, tag in (1, "h1"), (2, "h2"):
+        headings = [h for name in START for h in page(language, name).find_all(tag)]
+        titles[level] = [heading.get_text() for heading in headings]
+    for level in titles:
+        found = [title for each, title, _ in printed.outline() if each == level]
+        assert found == titles[level]
+    begin = [number for level, _, number in printed.outline() if level == 1]
+    ends = [*(number - 1 for number in begin[1:]), len(printed.texts)]
+    for name, first, last in zip(START, begin, ends, strict=True):
+        for number in range(first, last + 1):  # running heads, and the number of the page
+            assert printed.texts[number - 1].startswith(letters(named[name]))
+            assert str(number) in printed.texts[number - 1]
+
+
+def test_its_contents_lead_where_they_say(printed: Printed, language: str) -> None:
+    contents = "".join(printed.texts[1 : min(n for _, _, n in printed.outline()) - 1])
+    short = next(iter(parts(language).values()))
+    chapters = iter(START)
+    for level, title, number in printed.outline():
+        if level in (1, 2):
+            name = letters(short[next(chapters)]) if level == 1 else letters(title)
+            assert f"{name}{number}" in contents
+    inside = [link for link in printed.links() if "/Dest" in link]
+    outside = [link["/A"]["/URI"] for link in printed.links() if "/URI" in link.get("/A", {})]
+    assert len(inside) > len([level for level, _, _ in printed.outline() if level in (1, 2)])
+    assert {link["/Dest"] for link in inside} <= {*printed.pdf.named_destinations}
+    assert outside and all(address.startswith("http") for address in outside)
+
+
+def test_the_pdf_has_all_that_the_pages_have(printed: Printed, language: str) -> None:
+    text = "".join(printed.texts)
+    for name in START:
+        source = page(language, name)
+        for kind in "pre", "td":
+            for each in source.find_all(kind):
+                assert all(letters(line) in text for line in each.get_text().split("\n")), each
+    images = [image["alt"] for name in START for image in page(language, name).find_all("img")]
+    assert images and {*images} <= {f.get("/Alt") for f in printed.tagged("/Figure")}
+    assert len(printed.tagged("/Table")) >= 3
+
+
+def test_every_font_is_in_the_pdf(printed: Printed) -> None:
+    fonts = {}
+    for each in printed.pdf.pages:
+        fonts |= each["/Resources"].get("/Font", {})
+    for name, font in fonts.items():
+        font = font.get_object()
+        if font["/Subtype"] != "/Type3":  # whose letters are drawings, in the file
+            (inner,) = font["/DescendantFonts"]
+            assert {"/FontFile2", "/FontFile3"} & {*inner.get_object()["/FontDescriptor"]}, name
+
+
+PAPER = {"width": 665, "height": 930}  # what the margins of an A4 page leave, in CSS pixels
+
+
+def test_nothing_is_wider_than_the_paper(browser: Browser, site: Path, language: str) -> None:  # noqa: F811
+    """Of the whole book: Chromium would print all of it smaller for the sake of one line."""
+    tab = browser.new_page(viewport=PAPER)
+    tab.emulate_media(media="print")
+    made = book(site / language, language, pdf.place)
+    pdf.join(made)
+    tab.set_content(pdf.document(made, {}))
+    wide = tab.evaluate(
+        """width => [...document.querySelectorAll("article *")]
+          .filter(e => e.getBoundingClientRect().right > width + 8)
+          .map(e => e.closest("article").id + ": " + e.outerHTML.slice(0, 100))""",
+        PAPER["width"],
+    )
+    tab.close()
+    assert not wide, "\n".join(wide[:20])
+
+
+# -- zip, and the links of both ------------------------------------------------------------------
+
+
+def test_the_zip_holds_the_site(tmp_path: Path) -> None:
+    (tmp_path / "html" / "en").mkdir(parents=True)
+    for name in "index.html", "en/index.html":
+        (tmp_path / "html" / name).write_text(name)
+    with zipfile.ZipFile(offline.zipped(tmp_path / "html", tmp_path / "out" / "book")) as archive:
+        files = [name for name in archive.namelist() if not name.endswith("/")]
+        assert sorted(files) == ["en/index.html", "index.html"]
+        assert archive.read("en/index.html") == b"en/index.html"
+
+
+def test_what_is_not_in_the_book_is_read_on_the_site(monkeypatch, site: Path) -> None:  # noqa: F811
+    def addresses() -> set[str]:
+        found = book(site / "en", "en", epub.place, ["tour"]).chapters[0].article
+        return {str(link["href"]) for link in found.select("a[href]")}
+
+    monkeypatch.delenv("READTHEDOCS_CANONICAL_URL", raising=False)
+    inside = {a for a in addresses() if not a.startswith("https:")}
+    assert all(a.startswith("tour.xhtml") for a in inside)
+    monkeypatch.setenv("READTHEDOCS_CANONICAL_URL", "https://book.test/en/latest/")
+    assert "https://book.test/en/latest/jit.html" in addresses()
+
+
+def test_a_site_that_is_not_built_is_told(tmp_path: Path) -> None:
+    with pytest.raises(offline.BuildError, match="make html"):
+        book(tmp_path, "en", epub.place)
+    with pytest.raises(offline.BuildError, match="make html"):
+        offline.zipped(tmp_path, tmp_path / "out")
