@@ -436,6 +436,7 @@ def test_two_runs_in_one_folder(data_dir, tmp_path, capsys):
     process = start("--epochs", 400, *common)
     process.wait_for("epoch   1/400")
     process.send(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.popen.pid, os.WSTOPPED | os.WNOWAIT)  # until it does stand still
     was = content(workdir)
     assert main([*common, "--resume"]) == 1
     assert f"another run is writing into {workdir}: wait" in capsys.readouterr().err
