@@ -25,7 +25,11 @@ PAGE_ENV = {
     "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     "PYTHONHASHSEED": "0",
 }
-DATA_ENV = {"TFDS_DATA_DIR": str(BUILD / "tensorflow_datasets")}  # where changes no output
+STYLE = ROOT / "examples" / "seejax" / "see" / "figures.mplstyle"  # of every figure
+PLACES_ENV = {  # where these lie changes no output
+    "TFDS_DATA_DIR": str(BUILD / "tensorflow_datasets"),
+    "MATPLOTLIBRC": str(STYLE),
+}
 
 
 class BuildError(Exception):

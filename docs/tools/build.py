@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.book import BUILD, DATA_ENV, DOCS, LANGUAGES, PAGE_ENV, ROOT, BuildError, say
+from tools.book import BUILD, DOCS, LANGUAGES, PAGE_ENV, PLACES_ENV, ROOT, BuildError, say
 from tools.execute import execute
 from tools.render import render
 
@@ -85,7 +85,7 @@ def main() -> int:
     args = parser.parse_args()
     for name in [name for name in os.environ if name.startswith(("JAX_", "XLA_"))]:
         del os.environ[name]  # what one machine tells JAX is no business of the pages
-    os.environ.update(PAGE_ENV | DATA_ENV)
+    os.environ.update(PAGE_ENV | PLACES_ENV)
     signal.signal(signal.SIGTERM, stop)
     begin = time.perf_counter()
     try:

@@ -22,7 +22,7 @@ import nbformat
 from aiorwlock import RWLock
 
 from tools import cache
-from tools.book import BUILD, DATA_ENV, PAGE_ENV, ROOT, BuildError, say
+from tools.book import BUILD, PAGE_ENV, PLACES_ENV, ROOT, BuildError, say
 from tools.execute import Kernel
 from tools.keys import code_cells
 from tools.notebooks import FOLDER
@@ -45,11 +45,11 @@ def environment(package: Path) -> dict[str, str]:
 
     pip has no index to ask: an install cell that wants what is not here fails.
     """
-    ours = PAGE_ENV | DATA_ENV
+    ours = PAGE_ENV | PLACES_ENV
     env = {
         n: v for n, v in os.environ.items() if n not in ours and not n.startswith(("JAX", "XLA"))
     }
-    return env | DATA_ENV | {"PYTHONPATH": str(package), "PIP_NO_INDEX": "1"}
+    return env | {"TFDS_DATA_DIR": PLACES_ENV["TFDS_DATA_DIR"]} | {"PYTHONPATH": str(package), "PIP_NO_INDEX": "1"}
 
 
 def complaints(cell: nbformat.NotebookNode) -> Iterator[str]:

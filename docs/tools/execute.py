@@ -134,6 +134,7 @@ class Kernel(NotebookClient):
             extra_arguments=[
                 "--log-level=40",  # it warns that it talks over localhost
                 "--InteractiveShell.xmode=Plain",  # frames of JAX in colour take seconds
+                "--InlineBackend.figure_formats=svg",  # light, sharp, and clear on both grounds
             ],
         )
         self.machine = machine

@@ -2,8 +2,8 @@
 
 A key holds the page's code cells, the modules of this repository that these import, directly or
 not, the data files that cells or modules name, PAGE_ENV, the versions of Python and of the locked
-packages, and the code that executes. Style sheets, scripts and prose are not in it: changing them
-executes nothing.
+packages, the code that executes and the style of figures. Style sheets, scripts and prose are not
+in it: changing them executes nothing.
 """
 
 import ast
@@ -18,7 +18,7 @@ from pathlib import Path
 import nbformat
 from IPython.core.inputtransformer2 import TransformerManager
 
-from tools.book import DOCS, PAGE_ENV, ROOT
+from tools.book import DOCS, PAGE_ENV, ROOT, STYLE
 
 MODULES = (ROOT / "examples", DOCS)  # where an import of this repository leads
 # Modules have a rule of their own; the others only dress HTML.
@@ -158,7 +158,7 @@ def key(notebook: nbformat.NotebookNode) -> str:
     kernel = notebook.metadata.get("kernelspec", {})
     world = [cells, kernel, PAGE_ENV, sys.version_info[:2]]
     digest = hashlib.sha256(json.dumps(world, sort_keys=True).encode())
-    always = [ROOT / "requirements.lock", DOCS / "tools" / "execute.py"]
+    always = [ROOT / "requirements.lock", DOCS / "tools" / "execute.py", STYLE]
     for path in [*always, *sources(notebook)]:
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]

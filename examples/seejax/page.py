@@ -1,17 +1,7 @@
-"""What a page of the book needs before its first cell: its figures' style, and `glue`.
+"""What a page of the book needs to say in its prose what a cell has found: `glue`."""
 
-Importing it in a notebook sets the style of Matplotlib's figures and has them drawn as SVG.
-"""
-
-import matplotlib.pyplot as plt
-from IPython import get_ipython
 from IPython.core.formatters import format_display_data
 from IPython.display import display
-from matplotlib_inline.backend_inline import set_matplotlib_formats
-
-plt.style.use("seejax.see.figures")
-if get_ipython():
-    set_matplotlib_formats("svg")
 
 
 def glue(name: str, value: object) -> None:
