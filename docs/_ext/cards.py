@@ -136,7 +136,7 @@ def draw(language: str, name: str, title: str, said: str, code: str) -> bytes:
             large = font(language, size, bold=True)
             if len(lines := wrapped(title, large)) < 3:
                 break
-        for line in lines:
+        for line in lines[:3]:
             y += round(size * 1.3)
             pen.text((EDGE, y), line, PAPER, large, anchor="ls")
         y += GAP // 2
@@ -144,7 +144,7 @@ def draw(language: str, name: str, title: str, said: str, code: str) -> bytes:
             y += 46
             pen.text((EDGE, y), line, PALE, small, anchor="ls")
         y += GAP + 8
-    if code:
+    if code and y + 2 * GAP < HEIGHT:
         pen.rounded_rectangle([EDGE, y, WIDTH - EDGE, HEIGHT + GAP], 16, PAPER)
         shown = picture(code)
         room = (WIDTH - 2 * (EDGE + GAP), HEIGHT - y - GAP)

@@ -6,17 +6,19 @@ llms.txt says what a language's pages are about; llms-full.txt has all of them, 
 import base64
 import hashlib
 import re
+from copy import deepcopy
 from html import unescape
 from pathlib import Path
 
 import nbformat
 from myst_nb.core.read import myst_nb_reader_plugin
+from myst_nb.core.utils import coalesce_streams
 
 from _ext.languages import address
 from tools.book import DOCS, LANGUAGES, BuildError, pages, words
 from tools.keys import code_cells
 from tools.notebooks import site
-from tools.plain import glued, parts, plain
+from tools.plain import glued, names, parts, plain
 
 FIGURES = {"image/svg+xml": ".svg", "image/png": ".png"}
 IMAGES = "_images"  # where Sphinx puts them
@@ -44,7 +46,7 @@ def figure(output: nbformat.NotebookNode) -> str:
     return ""
 
 
-def shown(output: nbformat.NotebookNode, tags: set[str], alt: str, images: Path, up: str) -> str:
+def shown(output: nbformat.NotebookNode, tags: set[str], alt: str, images: Path, home: str) -> str:
     """An output as the page shows it: a figure by its words and its place, all else as text."""
     if output.output_type == "error":
         return fenced("\n".join(output.traceback), "text")
@@ -53,7 +55,7 @@ def shown(output: nbformat.NotebookNode, tags: set[str], alt: str, images: Path,
     if name := figure(output):
         if not (images / name).is_file():
             raise BuildError(f"the figure {alt!r} is not among the images of the site")
-        return f"![{alt}]({up}{IMAGES}/{name})"
+        return f"![{alt}]({home}{IMAGES}/{name})"
     text = output.data.get("text/plain")  # of a picture of seejax.see too; glue leaves none
     return fenced(text, "text") if text else ""
 
@@ -61,8 +63,8 @@ def shown(output: nbformat.NotebookNode, tags: set[str], alt: str, images: Path,
 def page(path: Path, language: str, executed: nbformat.NotebookNode, html: Path) -> str:
     """A page as Markdown: what it says, its code, and what the code showed."""
     name = path.relative_to(DOCS / language).with_suffix("").as_posix()
-    up, said = "../" * name.count("/"), words(language)
-    home, values = site(language) or up, glued(executed)
+    home = site(language) or "../" * name.count("/")
+    said, values = words(language), glued(executed)
     outputs = iter(code_cells(executed))
     blocks = []
     for cell in myst_nb_reader_plugin(str(path)).cells:
@@ -79,7 +81,8 @@ def page(path: Path, language: str, executed: nbformat.NotebookNode, html: Path)
         executed_cell = next(outputs)
         if not tags & {"remove-cell", "remove-output"}:
             images = html / IMAGES
-            blocks += [shown(each, tags, alt, images, up) for each in executed_cell.outputs]
+            outs = coalesce_streams(deepcopy(executed_cell.outputs))  # it changes them
+            blocks += [shown(each, tags, alt, images, home) for each in outs]
     title, _, rest = "\n\n".join(filter(None, blocks)).partition("\n")
     about = said["markdown"].format(page=f"{home}{name}.html")
     return f"{title}\n\n{about}\n\n{rest.lstrip()}\n"
@@ -91,33 +94,28 @@ def description(html: str) -> str:
     return unescape(found[1]) if found else ""
 
 
-def listed(language: str, html: Path) -> str:
-    """llms.txt: the book, and part by part where its pages are and what they are about."""
+def listed(language: str, about: dict[str, str], titles: dict[str, str]) -> str:
+    """llms.txt: the book, and part by part where its pages are and what they say of themselves."""
     said, home = words(language), site(language)
     other = next(each for each in LANGUAGES if each != language)
-    about = {
-        name: description((html / f"{name}.html").read_text("utf8"))
-        for names in parts(language).values()
-        for name in names
-    }
-    place = said["llms"].format(
-        full=f"{home}llms-full.txt", other=address("llms.txt", language, other)
-    )
-    blocks = [f"# {said['title']}", f"> {about['index']}", place]
-    for part, names in parts(language).items():
-        lines = [f"- [{name}]({home}{page}.md): {about[page]}" for page, name in names.items()]
-        blocks += [f"## {part}", "\n".join(lines)]
+    places = {"full": f"{home}llms-full.txt", "other": address("llms.txt", language, other)}
+    blocks = [f"# {said['title']}", f"> {about['index']}", said["llms"].format(**places)]
+    left = {page: title for page, title in titles.items() if page not in names(language)}
+    for part, group in [*parts(language).items(), (said["pages"], left)]:
+        lines = [f"- [{name}]({home}{page}.md): {about[page]}" for page, name in group.items()]
+        blocks += [f"## {part}", "\n".join(lines)] if lines else []
     return "\n\n".join(blocks) + "\n"
 
 
 def write(language: str, executed: dict[Path, nbformat.NotebookNode], html: Path) -> None:
     """Write a language's Markdown into its site."""
-    made = {}
+    made, about = {}, {}
     for path in pages(language):
         name = path.relative_to(DOCS / language).with_suffix("").as_posix()
         made[name] = page(path, language, executed.get(path, nbformat.v4.new_notebook()), html)
+        about[name] = description((html / f"{name}.html").read_text("utf8"))
         (html / f"{name}.md").write_text(made[name], "utf8")
-    in_order = [name for names in parts(language).values() for name in names]
-    whole = [made[name] for name in dict.fromkeys([*in_order, *made])]
-    (html / "llms.txt").write_text(listed(language, html), "utf8")
+    titles = {name: text.partition("\n")[0].removeprefix("# ") for name, text in made.items()}
+    whole = [made[name] for name in dict.fromkeys([*names(language), *made])]
+    (html / "llms.txt").write_text(listed(language, about, titles), "utf8")
     (html / "llms-full.txt").write_text("\n".join(whole), "utf8")
