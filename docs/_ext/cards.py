@@ -29,6 +29,7 @@ FOLDER = "cards"  # of a language's site
 FONTS = Path(matplotlib.get_data_path(), "fonts", "ttf")
 # A line ends between words and between Chinese characters, but never before a mark.
 UNIT = re.compile(r"\s*(?:[\u3400-\u9fff][，。：；？！、）》”’]*|[^\s\u3400-\u9fff]+)")
+CLAUSE = re.compile(r".+?(?:[，。：；？！][）》”’]*|[,.:;?!](?=\s)|$)")
 
 Font = ImageFont.FreeTypeFont
 
@@ -70,20 +71,27 @@ def font(language: str, size: int, bold: bool = False) -> Font | None:
 
 
 def wrapped(text: str, font: Font, width: int = WIDTH - 2 * EDGE) -> list[str]:
-    """A text in as few lines as its width allows, and these about equally long."""
+    """A text in as few lines as its width allows, and these about equally long.
 
-    def lines(width: int) -> list[str]:
+    Where it costs no line more, they end with a clause.
+    """
+
+    def lines(units: list[str], width: int) -> list[str]:
         made = [""]
-        for unit in UNIT.findall(text):
+        for unit in units:
             if made[-1] and font.getlength(made[-1] + unit) > width:
                 made.append("")
             made[-1] += unit if made[-1] else unit.lstrip()
         return made
 
-    fewest = len(lines(width))
-    while len(lines(width - 20)) == fewest and width > 40:
+    units, clauses = UNIT.findall(text), CLAUSE.findall(text)
+    fewest = lines(units, width)
+    by_clause = lines(clauses, width)
+    if len(by_clause) == len(fewest) and max(map(font.getlength, by_clause)) <= width:
+        units = clauses
+    while len(lines(units, width - 20)) == len(fewest) and width > 40:
         width -= 20
-    return lines(width)
+    return lines(units, width)
 
 
 def mark(height: int) -> Image.Image:
@@ -150,6 +158,9 @@ def draw(language: str, name: str, title: str, said: str, code: str) -> bytes:
         room = (WIDTH - 2 * (EDGE + GAP), HEIGHT - y - GAP)
         inner = (0, 0, *map(min, room, shown.size))
         card.paste(shown.crop(inner), (EDGE + GAP, y + GAP - 6))
+    elif not code:  # the mark once more, large
+        eye = mark(240)
+        card.paste(eye, (WIDTH - EDGE - eye.width, HEIGHT - eye.height), eye)
     drawn = io.BytesIO()
     card.quantize(SHADES, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(drawn, "PNG")
     return drawn.getvalue()

@@ -41,7 +41,8 @@ def describe(app, pagename, templatename, context, doctree) -> None:
     title = unescape(re.sub(r"<[^>]*>", "", context["title"]))
     said = description(doctree)
     first = fitting(said, ON_CARD[language_of(app.config)])
-    picture = cards.write(app, pagename, words["tagline"] if is_front else title, first, doctree)
+    tagline = words["tagline"][0].upper() + words["tagline"][1:]
+    picture = cards.write(app, pagename, tagline if is_front else title, first, doctree)
     context["shared"] = {"title": title, "description": said, "picture": picture}
     tags = {
         "og:site_name": words["title"],
