@@ -28,6 +28,10 @@ sys.path.insert(0, str(book.DOCS / "_ext"))  # as conf.py does
 import cards
 
 NAMES = [page.removesuffix(".html") for page in PAGES]
+# A page that Sphinx makes of docstrings is not the same, word by word, as its Markdown.
+WRITTEN = [
+    name for name in NAMES if "{eval-rst}" not in (book.DOCS / f"{name}.md").read_text("utf8")
+]
 KIB = 1024
 CARD_KIB = 60
 
@@ -85,7 +89,7 @@ def blocks_of_page(article: Tag) -> Iterator[Block]:
             yield Block("picture", each.get_text())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", WRITTEN)
 def test_the_markdown_has_the_code_and_the_outputs_of_its_page(site: Path, name: str) -> None:  # noqa: F811
     here = list(blocks_of_markdown(text(name)))
     there = list(blocks_of_page(soup(f"{name}.html").article))
@@ -104,7 +108,7 @@ def test_the_markdown_has_the_code_and_the_outputs_of_its_page(site: Path, name:
     ]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", WRITTEN)
 def test_the_markdown_says_what_its_page_says(site: Path, name: str) -> None:  # noqa: F811
     article = BeautifulSoup(str(soup(f"{name}.html").article), "html.parser")
     for added in article.select(NOT_IN_MARKDOWN):
