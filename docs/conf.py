@@ -13,8 +13,8 @@ tree = "zh" if tags.has("zh") else "en"  # noqa: F821 - Sphinx defines tags
 words = book.words(tree)
 
 # -- extensions: myst-nb, and what docs/_ext adds --------------------------------------------------
-extensions = ["myst_nb", "languages", "chinese", "mathml", "pictures", "folded"]
-extensions += ["terms", "names", "sharing", "search", "colophon", "figures", "running", "light"]
+extensions = ["myst_nb", "languages", "chinese", "mathml", "pictures", "folded", "terms"]
+extensions += ["names", "sharing", "machines", "search", "colophon", "figures", "running", "light"]
 myst_enable_extensions = book.MYST_EXTENSIONS
 myst_heading_anchors = 0  # sections are linked by the anchors that both languages share
 nitpicky = True  # a reference that leads nowhere is a warning, and a warning ends the build
@@ -36,7 +36,7 @@ exclude_patterns = ["**/.ipynb_checkpoints"]
 templates_path = ["_templates"]
 
 html_theme = "sphinx_book_theme"
-html_static_path = ["_static", "screenshot.png"]
+html_static_path = ["_static"]
 html_favicon = "_static/mark.svg"
 html_additional_pages = {"404": "404.html"}  # what Read the Docs shows for a page that is not there
 html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")

@@ -25,6 +25,11 @@ def share_anchors(app, doctree) -> None:
             logger.warning("the section %r has no (anchor)= above it", title, location=section)
 
 
+def language_of(config) -> str:
+    """Which of our languages is being built, by what Sphinx and Babel call it."""
+    return "zh" if config.language.startswith("zh") else "en"
+
+
 def address(page: str, here: str, there: str) -> str:
     """Where a page stands in another language: in the tree beside this one, or on its own site."""
     canonical = os.environ.get("READTHEDOCS_CANONICAL_URL")
@@ -36,20 +41,23 @@ def address(page: str, here: str, there: str) -> str:
     return f"{head}/{LANGUAGES[there]['slug']}/{tail}{page}"
 
 
+def alternates(page: str, here: str) -> dict[str, str]:
+    """The addresses of a page in every language; a reader of any other is given English."""
+    found = {LANGUAGES[there]["hreflang"]: address(page, here, there) for there in LANGUAGES}
+    return {**found, "x-default": found["en"]}
+
+
 def link_languages(app, pagename, templatename, context, doctree) -> None:
     """Give templates the switch, and search engines the alternates."""
-    here = "zh" if app.config.language.startswith("zh") else "en"
-    page = pagename + ".html"
-    alternates = {there: address(page, here, there) for there in LANGUAGES}
+    here, page = language_of(app.config), pagename + ".html"
     there = next(language for language in LANGUAGES if language != here)
-    context["translation"] = {"href": alternates[there], **LANGUAGES[there]}
+    context["translation"] = {"href": address(page, here, there), **LANGUAGES[there]}
     context["site_root"] = urlsplit(app.config.html_baseurl).path or f"/{here}/"
     if not app.config.html_baseurl:  # search engines take whole addresses alone
         return
-    links = [(LANGUAGES[language]["hreflang"], href) for language, href in alternates.items()]
-    links.append(("x-default", alternates["en"]))
     context["metatags"] = context.get("metatags", "") + "".join(
-        f'\n<link rel="alternate" hreflang="{hreflang}" href="{href}">' for hreflang, href in links
+        f'\n<link rel="alternate" hreflang="{hreflang}" href="{href}">'
+        for hreflang, href in alternates(page, here).items()
     )
 
 

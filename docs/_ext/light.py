@@ -6,6 +6,7 @@ does is docs/_templates, docs/_static and the browser. Each extension registers 
 """
 
 import re
+import shutil
 from pathlib import Path
 
 from docutils import nodes
@@ -84,6 +85,17 @@ def drop_the_rest(app, pagename, templatename, context, doctree) -> None:
         context[kind] = [asset for asset in context[kind] if wanted(asset)]
 
 
+def clear(app, error) -> None:
+    """Take out of the site what no page asks for: of 7 MB of the theme's files, all."""
+    static = Path(app.outdir) / "_static"
+    kept = {file.name for file in OURS.iterdir()} | {"site.css", "site.js", "see.css", "see.js"}
+    for path in static.iterdir() if static.is_dir() and not error else ():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in kept:
+            path.unlink()
+
+
 def setup(app) -> dict:
     PygmentsBridge.html_formatter = Plain
     app.add_node(nodes.literal, override=True, html=(open_code, close_code))  # no span a word
@@ -93,4 +105,5 @@ def setup(app) -> dict:
     app.add_js_file("site.js", loading_method="defer")
     app.connect("builder-inited", join)
     app.connect("html-page-context", drop_the_rest, priority=900)  # after the theme has added
+    app.connect("build-finished", clear, priority=900)  # when all are copied
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -238,8 +238,6 @@ def spoken(language: str) -> dict[str, object]:
 
 # -- in Sphinx -----------------------------------------------------------------------------------
 
-SPHINX = ("searchtools.js", "language_data.js")  # in _static
-
 
 def turn_off_sphinx(app) -> None:
     if app.builder.name == "html":
@@ -282,8 +280,6 @@ def write(app, error) -> None:
         text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
         path = out / ("index.js" if name == "index" else f"{version}/{name}.js")
         path.write_text(f'searchPiece("{name}",{text})\n', "utf8")
-    for name in SPHINX:
-        Path(app.outdir, "_static", name).unlink(missing_ok=True)
 
 
 def setup(app) -> dict:

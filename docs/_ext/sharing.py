@@ -1,11 +1,14 @@
 """What a page says of itself where it is linked: its description, and the card of a shared link."""
 
 import re
-from html import escape
+from html import escape, unescape
 
+import cards
 from docutils import nodes
+from languages import language_of
 
 LONGEST = 200  # characters of a description; what is beyond is cut off by those who show it
+ON_CARD = {"zh": 60, "en": 110}  # characters of two lines
 
 
 def description(doctree: nodes.document) -> str:
@@ -30,24 +33,30 @@ def fitting(text: str, longest: int = LONGEST) -> str:
 
 
 def describe(app, pagename, templatename, context, doctree) -> None:
-    if not doctree:
+    if not doctree or app.builder.name != "html":
         return
     words, is_front = app.config.words, pagename == app.config.root_doc
     if is_front:  # the title of the page and of the book are the same words
         context["title"], context["docstitle"] = f"{words['title']} · {words['tagline']}", ""
-    said = {"description": description(doctree)}
-    card = {
+    title = unescape(re.sub(r"<[^>]*>", "", context["title"]))
+    said = description(doctree)
+    first = fitting(said, ON_CARD[language_of(app.config)])
+    tagline = words["tagline"][0].upper() + words["tagline"][1:]
+    picture = cards.write(app, pagename, tagline if is_front else title, first, doctree)
+    context["shared"] = {"title": title, "description": said, "picture": picture}
+    tags = {
         "og:site_name": words["title"],
         "og:type": "website" if is_front else "article",
-        "og:title": re.sub(r"<[^>]*>", "", context["title"]),
-        "og:description": said["description"],
+        "og:title": title,
+        "og:description": said,
         "og:locale": app.config.language.replace("en", "en_US"),
-        "og:url": context.get("pageurl"),
-        "og:image": app.config.html_baseurl and f"{app.config.html_baseurl}_static/screenshot.png",
     }
-    said["twitter:card"] = "summary_large_image" if card["og:image"] else "summary"
-    tags = [("name", name, said[name]) for name in said]
-    tags += [("property", name, content) for name, content in card.items() if content]
+    if base := app.config.html_baseurl:  # a picture is asked for by its whole address alone
+        size = dict(zip(("og:image:width", "og:image:height"), map(str, cards.SIZE), strict=True))
+        tags |= {"og:url": context["pageurl"], "og:image": base + picture, **size}
+        tags["og:image:alt"] = title
+    named = {"description": said, "twitter:card": "summary_large_image" if base else "summary"}
+    tags = [("name", *tag) for tag in named.items()] + [("property", *tag) for tag in tags.items()]
     context["metatags"] = context.get("metatags", "") + "".join(
         f'\n<meta {kind}="{name}" content="{escape(content)}">' for kind, name, content in tags
     )

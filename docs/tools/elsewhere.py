@@ -49,7 +49,11 @@ def environment(package: Path) -> dict[str, str]:
     env = {
         n: v for n, v in os.environ.items() if n not in ours and not n.startswith(("JAX", "XLA"))
     }
-    return env | {"TFDS_DATA_DIR": PLACES_ENV["TFDS_DATA_DIR"]} | {"PYTHONPATH": str(package), "PIP_NO_INDEX": "1"}
+    return (
+        env
+        | {"TFDS_DATA_DIR": PLACES_ENV["TFDS_DATA_DIR"]}
+        | {"PYTHONPATH": str(package), "PIP_NO_INDEX": "1"}
+    )
 
 
 def complaints(cell: nbformat.NotebookNode) -> Iterator[str]:

@@ -109,7 +109,7 @@ def cells_of(page: str, language: str, source, values, needs) -> Iterator[nbform
     said = words(language)
 
     def text(cell: nbformat.NotebookNode) -> str:
-        return plain(cell.source, page, language, values, home + "{page}.html")
+        return plain(cell.source, page, language, values, home + "{page}.html{anchor}")
 
     first, *rest = source.cells
     title, _, lead = text(first).partition("\n")

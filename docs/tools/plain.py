@@ -64,27 +64,24 @@ def sections(language: str) -> dict[str, Section]:
 
 @functools.cache
 def parts(language: str) -> dict[str, dict[str, str]]:
-    """The parts of the book, and in each the short name of every page, as the sidebar has them.
+    """The parts of the book, and of each its pages with their short names, as the sidebar has them.
 
-    >>> list(parts("en"))[:2], parts("en")["Start"]["tour"]
-    (['Start', 'Basics'], 'A ten-minute tour')
+    >>> parts("en")["Transformations"]["jit"], parts("zh")["变换"]["jit"]
+    ('Just-in-time compilation', '即时编译')
     """
     index = (DOCS / language / "index.md").read_text("utf8")
     found = {}
     for tree in re.findall(r"^```\{toctree\}\n(.*?)^```", index, re.MULTILINE | re.DOTALL):
-        (caption,) = re.findall(r"^:caption: (.+)$", tree, re.MULTILINE)
+        caption = re.search(r"^:caption: (.+)$", tree, re.MULTILINE)
         entries = re.findall(r"^(.+) <([\w/-]+)>$", tree, re.MULTILINE)
-        found[caption] = {"index" if page == "self" else page: name for name, page in entries}
+        pages = {"index" if page == "self" else page: name for name, page in entries}
+        found[caption[1] if caption else ""] = pages
     return found
 
 
 def names(language: str) -> dict[str, str]:
-    """The short name of every page.
-
-    >>> names("en")["jit"], names("zh")["jit"]
-    ('Just-in-time compilation', '即时编译')
-    """
-    return {page: name for part in parts(language).values() for page, name in part.items()}
+    """The short name of every page, in the order of the book."""
+    return {page: name for pages in parts(language).values() for page, name in pages.items()}
 
 
 def glued(notebook: nbformat.NotebookNode) -> dict[str, str]:
@@ -106,6 +103,7 @@ class Plain(NamedTuple):
     language: str
     values: Mapping[str, str]
     link: str
+    folds: bool
 
     def text(self, source: str) -> str:
         blocks = (block.strip("\n") for block in self.blocks(source))
@@ -160,7 +158,7 @@ class Plain(NamedTuple):
             except KeyError:
                 raise BuildError(f"{self.page}: no page has the anchor {anchor}") from None
         title = title or names(self.language).get(page, page)
-        return title, self.link.format(page=page) + anchor
+        return title, self.link.format(page=page, anchor=anchor)
 
     def role(self, name: str, text: str) -> str:
         explicit = explicit_title_re.match(text)
@@ -188,7 +186,7 @@ class Plain(NamedTuple):
         read = parse_directive_text(AnyDirective, argument, content, validate_options=False)
         if name == "container":
             body = self.text("\n".join(read.body))
-            if argument != "why":
+            if argument != "why" or not self.folds:
                 return body
             summary = words(self.language)["why"]  # on the site it is folded with its solution
             return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>"
@@ -215,7 +213,8 @@ def plain(
     page: str,
     language: str,
     values: Mapping[str, str] | None = None,
-    link: str = "{page}.html",
+    link: str = "{page}.html{anchor}",
+    folds: bool = True,
 ) -> str:
     r"""A text of a page as plain Markdown.
 
@@ -223,7 +222,8 @@ def plain(
       text: MyST, a cell of Markdown or a whole page without code cells.
       page: its name, without suffix; relative links and files are seen from there.
       values: what {glue:text} names, from `glued` of the page's executed notebook.
-      link: the address of a page, with {page} in it.
+      link: the address of a page, with {page} in it, and of a section with {anchor}, "" or "#…".
+      folds: whether what the site folds with a solution is folded here.
 
     >>> plain("(a)=\n## B\n[](jit.md), [it](#numpy), `[c](#d)`, $[x](y.md)$", "tour", "en")
     '## B\n[Just-in-time compilation](jit.html), [it](numpy.html#numpy), `[c](#d)`, $[x](y.md)$'
@@ -232,4 +232,4 @@ def plain(
     >>> plain("一行\n两行\nx", "tour", "zh")
     '一行两行\nx'
     """
-    return Plain(page, language, values or {}, link).text(text)
+    return Plain(page, language, values or {}, link, folds).text(text)

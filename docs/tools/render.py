@@ -13,7 +13,7 @@ from typing import Any
 
 import nbformat
 
-from tools import cache, notebooks
+from tools import cache, markdown, notebooks
 from tools.book import BUILD, DOCS, ROOT, BuildError, pages, say
 
 WORK = BUILD / "sphinx"
@@ -124,4 +124,5 @@ def render(targets: dict[str, Path], executed: dict[Path, nbformat.NotebookNode]
         raise BuildError(f"Sphinx failed: {', '.join(failed)} (a warning is an error here)")
     for language, out in targets.items():
         notebooks.write(language, executed, WORK / language / "html")
+        markdown.write(language, executed, WORK / language / "html")
         publish(language, states[language], out)

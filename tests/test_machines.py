@@ -1,0 +1,461 @@
+"""What the site gives to machines: Markdown with outputs, cards, structured data, the sitemap."""
+
+import functools
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+from xml.etree import ElementTree as xml
+
+import pytest
+from bs4 import BeautifulSoup, Tag
+from markdown_it import MarkdownIt
+from PIL import Image, ImageChops
+
+from test_build import Book
+from test_notebooks import COMMON, FORMULA, letters
+from test_site import LANGUAGES, PAGES, SITE, SOURCES, ids, site, soup  # noqa: F401 - a fixture
+from tools import book, markdown
+
+sys.path.insert(0, str(book.DOCS / "_ext"))  # as conf.py does
+
+import cards
+
+NAMES = [page.removesuffix(".html") for page in PAGES]
+# A page that Sphinx makes of docstrings is not the same, word by word, as its Markdown.
+WRITTEN = [
+    name for name in NAMES if "{eval-rst}" not in (book.DOCS / f"{name}.md").read_text("utf8")
+]
+KIB = 1024
+CARD_KIB = 60
+
+
+@functools.cache
+def text(name: str) -> str:
+    """A page's Markdown."""
+    return (SITE / f"{name}.md").read_text("utf8")
+
+
+def notes(name: str) -> list[str]:
+    """What the Markdown says beyond its page, as a reader sees it."""
+    words = book.words(name[:2])
+    said = [words["markdown"], f"**{words['solution']}**"]
+    return [letters(rendered(each).get_text()) for each in said]
+
+
+# Code and formulas are compared elsewhere; the rest is what a page has for those who look at it.
+NOT_IN_MARKDOWN = "pre, .cell_output, math, summary, template, .headerlink, .term-see, .terms-index"
+
+
+def rendered(source: str) -> BeautifulSoup:
+    source = FORMULA.sub(lambda found: found[1] or "", source)
+    return BeautifulSoup(COMMON.render(source), "html.parser")
+
+
+# -- each page as Markdown -------------------------------------------------------------------------
+
+
+class Block(NamedTuple):
+    """Code, an output or a figure."""
+
+    kind: str
+    said: str
+
+
+def blocks_of_markdown(source: str) -> Iterator[Block]:
+    for token in MarkdownIt("commonmark").parse(source):
+        if token.type == "fence":
+            yield Block(token.info, token.content.rstrip())
+        for child in token.children or ():
+            if child.type == "image":
+                yield Block("figure", f"{child.content} {child.attrs['src']}")
+
+
+def blocks_of_page(article: Tag) -> Iterator[Block]:
+    for each in article.select("pre, img, .output.text_html"):
+        if each.find_parent(class_="text_html") or each.find_parent("template"):
+            continue
+        if each.name == "img":
+            yield Block("figure", f"{each['alt']} {each['src']}")
+        elif each.name == "pre":
+            yield Block("text" if each.find_parent(class_="cell_output") else "", each.get_text())
+        else:
+            yield Block("picture", each.get_text())
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_markdown_has_the_code_and_the_outputs_of_its_page(site: Path, name: str) -> None:  # noqa: F811
+    here = list(blocks_of_markdown(text(name)))
+    there = list(blocks_of_page(soup(f"{name}.html").article))
+    english = list(blocks_of_page(soup(f"en/{name.partition('/')[2]}.html").article))
+    for ours, theirs, in_english in zip(here, there, english, strict=True):
+        if theirs.kind == "picture":  # as text it is in English
+            head = ours.said.partition("\n")[0]
+            assert ours.kind == "text" and letters(head)[:60] in letters(in_english.said)
+        else:
+            assert ours.said.rstrip() == theirs.said.rstrip()
+            assert ours.kind == theirs.kind or not theirs.kind, "an output is fenced as text"
+    cells = soup(f"{name}.html").select("article .cell_input pre")
+    python = [block.said for block in here if block.kind == "python"]
+    assert [cell.get_text().rstrip() for cell in cells] == [
+        code for code in python if any(code == cell.get_text().rstrip() for cell in cells)
+    ]
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_markdown_says_what_its_page_says(site: Path, name: str) -> None:  # noqa: F811
+    article = BeautifulSoup(str(soup(f"{name}.html").article), "html.parser")
+    for added in article.select(NOT_IN_MARKDOWN):
+        added.decompose()
+    said = rendered(text(name))
+    for code in said.select("pre"):
+        code.decompose()
+    here, there = letters(said.get_text()), letters(article.get_text())
+    about, solution = notes(name)
+    assert here.count(about) == 1
+    here = here.replace(about, "")
+    folded = [p for p in said.select("strong") if letters(p.get_text()) == solution]
+    assert len(folded) == len(soup(f"{name}.html").select("article .tag_solution"))
+    for each in folded:
+        each.decompose()
+    here = letters(said.get_text()).replace(about, "")
+    at = next((i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), 0)
+    assert here == there, f"{here[at - 30 : at]} … {here[at : at + 30]} | {there[at : at + 30]}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_markdown_is_markdown_that_everyone_reads(site: Path, name: str) -> None:  # noqa: F811
+    assert text(name).startswith("# ")
+    left = [token.info for token in COMMON.parse(text(name)) if token.info.startswith("{")]
+    assert not left, f"a directive was left: {left}"
+    said = rendered(text(name))
+    assert not re.findall("<details|<summary|<div|<span", FORMULA.sub("", str(said)))
+    for code in said.select("code, pre"):
+        code.decompose()
+    left = re.findall(r"\{[\w:]+\}|:::|^\([\w-]+\)=|\$|\*\*", said.get_text(), re.MULTILINE)
+    assert not left, f"markup was left: {left}"
+
+
+def links(source: str) -> list[str]:
+    return [tag.get("href") or tag["src"] for tag in rendered(source).select("a, img")]
+
+
+@pytest.mark.parametrize("name", [*NAMES, *(f"{language}/llms" for language in LANGUAGES)])
+def test_every_link_of_the_markdown_leads_to_markdown(site: Path, name: str) -> None:  # noqa: F811
+    listed = SITE / f"{name}.txt"
+    source = listed.read_text("utf8") if listed.exists() else text(name)
+    within = [link for link in links(source) if not urlsplit(link).scheme]
+    lost = [link for link in within if not (SITE / name).parent.joinpath(link).is_file()]
+    assert within and not lost, lost
+    to_html = [link for link in within if link.endswith(".html")]
+    assert to_html == ([] if listed.exists() else [f"{Path(name).name}.html"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_leads_to_its_markdown(site: Path, name: str) -> None:  # noqa: F811
+    (link,) = soup(f"{name}.html").select("head link[type='text/markdown']")
+    assert link["rel"] == ["alternate"]
+    assert (SITE / name).parent.joinpath(link["href"]) == SITE / f"{name}.md"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_llms_txt_lists_every_page_by_part(site: Path, language: str) -> None:  # noqa: F811
+    tokens = COMMON.parse((SITE / language / "llms.txt").read_text("utf8"))
+    kinds = [
+        token.type for token in tokens if token.level == 0 and not token.type.endswith("_close")
+    ]
+    parts = soup(f"{language}/index.html").select(".bd-sidebar-primary .caption")
+    assert kinds == [
+        *("heading_open", "blockquote_open", "paragraph_open"),
+        *("heading_open", "bullet_list_open") * len(parts),
+    ]
+    said = rendered((SITE / language / "llms.txt").read_text("utf8"))
+    assert [h.get_text() for h in said.select("h2")] == [p.get_text().strip() for p in parts]
+    sidebar = soup(f"{language}/index.html").select(".bd-sidebar-primary nav a")
+    listed = said.select("li a")
+    assert [a.get_text() for a in listed] == [a.get_text().strip() for a in sidebar]
+    assert sorted(a["href"] for a in listed) == sorted(f"{name}.md" for name in SOURCES[language])
+    for item in said.select("li"):
+        first = rendered(text(f"{language}/{item.a['href'].removesuffix('.md')}")).select("p")[1]
+        about = item.get_text().partition(": ")[2]
+        assert len(about) >= 10 and letters(first.get_text()).startswith(letters(about)[:20])
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_llms_full_txt_is_the_book_in_its_order(site: Path, language: str) -> None:  # noqa: F811
+    whole = (SITE / language / "llms-full.txt").read_text("utf8")
+    listed = rendered((SITE / language / "llms.txt").read_text("utf8")).select("li a")
+    places = [whole.find(text(f"{language}/{a['href'].removesuffix('.md')}")) for a in listed]
+    assert places[0] == 0 and places == sorted(places) and len(set(places)) == len(places)
+    assert len(whole.encode()) < 40 * KIB * len(places)
+
+
+def test_a_fence_is_longer_than_any_in_it() -> None:
+    for inside in ("", "`", "```", "a ```` b", "~~~"):
+        (token,) = MarkdownIt("commonmark").parse(markdown.fenced(inside, "text"))
+        assert token.content.rstrip("\n") == inside
+
+
+# -- cards -----------------------------------------------------------------------------------------
+
+
+def card(name: str) -> Image.Image:
+    language, _, page = name.partition("/")
+    path = SITE / language / cards.FOLDER / f"{page}.png"
+    assert path.stat().st_size <= CARD_KIB * KIB
+    image = Image.open(path)
+    assert image.format == "PNG" and image.size == (1200, 630)
+    return image.convert("RGB")
+
+
+def test_every_page_has_a_card_of_its_own(site: Path) -> None:  # noqa: F811
+    drawn = {card(name).tobytes() for name in NAMES}
+    assert len(drawn) == len(NAMES)
+
+
+def differing(one: Image.Image, other: Image.Image) -> tuple[int, int, int, int] | None:
+    """The box in which two cards differ by more than what a palette of few colours does."""
+    return ImageChops.difference(one, other).convert("L").point(lambda v: 255 * (v > 40)).getbbox()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_card_says_what_it_was_asked_to_and_within_its_edges(language: str) -> None:
+    """Longest words there are: nothing is cut at the right, and every part is seen."""
+    name = book.words(language)["title"]
+    said = {"zh": ("看清" * 30, "怎样，" * 60), "en": ("Compile it " * 12, "and how? " * 40)}[
+        language
+    ]
+    code = "\n".join(["def f(x):", *(f"    x += {'1' * 100}  # {n}" for n in range(13))])
+
+    def drawn(title: str = "", about: str = "", code: str = "") -> Image.Image:
+        png = cards.draw(language, name, title, about, code)
+        assert len(png) <= CARD_KIB * KIB
+        return Image.open(io.BytesIO(png)).convert("RGB")
+
+    whole, bare = drawn(*said, code), drawn()
+    for part in drawn(said[0]), drawn("", said[1]), drawn("", "", code):
+        left, top, right, bottom = differing(part, bare)
+        assert left >= cards.EDGE - 4 and top > 100
+        assert right <= 1200 - cards.EDGE + 4 and bottom <= 630
+    assert differing(whole, drawn(*said)), "there is room for code"
+
+
+def test_without_a_chinese_font_a_card_has_code_and_no_boxes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cards, "system_font", lambda weight: None)
+    cards.font.cache_clear()
+    code = "def f(x):\n    return x"
+    try:
+        png = cards.draw("zh", "看见 JAX", "看清 jit", "为什么？", code)
+        assert png == cards.draw("zh", "", "", "", code)
+        assert png != cards.draw("zh", "看见 JAX", "看清 jit", "为什么？", "")
+    finally:
+        cards.font.cache_clear()
+
+
+def test_lines_end_between_words_and_never_before_a_mark() -> None:
+    font = cards.font("en", 40)
+    words = "one two three four five six seven eight nine ten"
+    lines = cards.wrapped(words, font, 300)
+    assert " ".join(lines) == words and max(map(font.getlength, lines)) <= 300
+    assert len(cards.wrapped(words, font, 10_000)) == 1
+    for width in range(60, 400, 20):
+        lines = cards.wrapped("看见，程序（一步）。怎样？", font, width)
+        assert "".join(lines) == "看见，程序（一步）。怎样？"
+        assert not [line for line in lines if line[0] in "，。？）"]
+
+
+# -- structured data -------------------------------------------------------------------------------
+
+
+def data(page: BeautifulSoup) -> tuple[dict, list[dict]]:
+    """What a page says of itself in the words of schema.org, and the way to it."""
+    (script,) = page.select("script[type='application/ld+json']")
+    said = json.loads(script.string)
+    assert said["@context"] == "https://schema.org"
+    article, trail = said.get("@graph", [said, {"itemListElement": []}])
+    return article, trail["itemListElement"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_structured_data_names_the_page(site: Path, name: str) -> None:  # noqa: F811
+    language, _, page = name.partition("/")
+    own, words = soup(f"{name}.html"), book.words(language)
+    article, trail = data(own)
+    described = own.select_one("meta[name=description]")["content"]
+    assert article["description"] == described
+    assert article["inLanguage"] == LANGUAGES[language] == own.html["lang"]
+    footer = own.select_one("footer time")
+    if footer:
+        assert article["dateModified"] == footer["datetime"]
+    if page == "index":
+        assert article["@type"] == "Book" and article["name"].startswith(words["title"])
+        return
+    heading = own.select_one("h1")
+    title = heading.get_text().removesuffix(heading.select_one(".headerlink").get_text())
+    assert article["@type"] == ["TechArticle", "LearningResource"]
+    assert article["headline"] == title and article["isPartOf"]["name"] == words["title"]
+    assert [step["position"] for step in trail] == [1, 2, 3]
+    current = own.select_one(".bd-sidebar-primary a.current").get_text().strip()
+    front = soup(f"{language}/index.html")
+    part = urlsplit(trail[1]["item"])
+    section = front.find(id=part.fragment)
+    assert section.select_one("h3").get_text().startswith(trail[1]["name"])
+    assert section.select_one(f"a[href='{page}.html']"), "the page is in that part"
+    assert [step["name"] for step in trail] == [words["title"], trail[1]["name"], current]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_structured_data_points_at_is_there(site: Path, name: str) -> None:  # noqa: F811
+    article, trail = data(soup(f"{name}.html"))
+    places = [article["url"], article["image"], article["encoding"]["contentUrl"]]
+    places += [step["item"] for step in trail]
+    home = site_address(name[:2])
+    for place in places:
+        parts = urlsplit(place.removeprefix(home))
+        target = (SITE / name).parent / unquote(parts.path)
+        assert target.is_file(), place
+        if parts.fragment:
+            assert parts.fragment in ids(target.relative_to(SITE).as_posix())
+    own = (SITE / name).parent / article["url"].removeprefix(home)
+    assert own == SITE / f"{name}.html"
+
+
+def site_address(language: str) -> str:
+    return os.environ.get("READTHEDOCS_CANONICAL_URL", "") if language else ""
+
+
+def test_no_text_of_a_page_ends_its_data(site: Path) -> None:  # noqa: F811
+    for name in NAMES:
+        (script,) = soup(f"{name}.html").select("script[type='application/ld+json']")
+        assert "<" not in script.string
+
+
+# -- with an address: what search engines are told -------------------------------------------------
+
+ADDRESS = {
+    language: f"https://see-jax.example/{names['slug']}/latest/"
+    for language, names in book.LANGUAGES.items()
+}
+ALTERNATES = {names["hreflang"]: language for language, names in book.LANGUAGES.items()}
+DAY = "2001-02-03"
+SITEMAP = "{http://www.sitemaps.org/schemas/sitemap/0.9}"
+XHTML = "{http://www.w3.org/1999/xhtml}"
+
+
+@pytest.fixture(scope="module")
+def public(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A small book in git, each language built as Read the Docs builds it."""
+    small = Book(tmp_path_factory.mktemp("public"))
+    small.write()
+    small.edit("```{toctree}\npage", "```{toctree}\n:caption: A part\n\nShort <page>", name="index")
+    small.edit("`page-next`\n", "`page-next`\n\n(index-part)=\n## A part\n", name="index")
+    for command in (
+        ("init", "--quiet"),
+        ("add", "docs"),
+        ("-c", "user.name=A", "-c", "user.email=a@b", "commit", "--quiet", "--message=A book"),
+    ):
+        dated = {**os.environ, "GIT_COMMITTER_DATE": f"{DAY}T04:05:06+0000"}
+        subprocess.run(["git", *command], cwd=small.root, env=dated, check=True)
+    made = {}
+    for language, address in ADDRESS.items():
+        out = small.root / "out" / language
+        small.build(
+            READTHEDOCS="True",
+            READTHEDOCS_LANGUAGE=book.LANGUAGES[language]["slug"],
+            READTHEDOCS_CANONICAL_URL=address,
+            READTHEDOCS_OUTPUT=str(out),
+        )
+        made[language] = out / "html"
+    return made
+
+
+def read(path: Path) -> BeautifulSoup:
+    return BeautifulSoup(path.read_text("utf8"), "html.parser")
+
+
+def urls(sitemap: Path) -> dict[str, dict[str, str]]:
+    """The alternates of every address in a sitemap that keeps the rules."""
+    assert sitemap.read_bytes().startswith(b"<?xml version='1.0' encoding='UTF-8'?>")
+    root = xml.parse(sitemap).getroot()
+    assert root.tag == f"{SITEMAP}urlset"
+    found = {}
+    for url in root:
+        assert url.tag == f"{SITEMAP}url"
+        loc, lastmod, *links = url
+        assert (loc.tag, lastmod.tag) == (f"{SITEMAP}loc", f"{SITEMAP}lastmod")
+        assert lastmod.text == DAY and loc.text not in found
+        assert {link.tag for link in links} == {f"{XHTML}link"}
+        assert {link.get("rel") for link in links} == {"alternate"}
+        found[loc.text] = {link.get("hreflang"): link.get("href") for link in links}
+        assert len(found[loc.text]) == len(links)
+    return found
+
+
+def test_the_sitemap_has_every_page_and_both_languages_agree(public: dict[str, Path]) -> None:
+    maps = {language: urls(html / "sitemap.xml") for language, html in public.items()}
+    for language, html in public.items():
+        canonical = {
+            page.select_one("link[rel=canonical]")["href"]: page
+            for page in map(read, (html / "index.html", html / "page.html"))
+        }
+        assert set(maps[language]) == set(canonical), "each page by its one address, and no other"
+        for address, links in maps[language].items():
+            assert address.startswith(ADDRESS[language])
+            assert set(links) == {*ALTERNATES, "x-default"} and links["x-default"] == links["en"]
+            assert links[book.LANGUAGES[language]["hreflang"]] == address
+            for hreflang, there in ALTERNATES.items():
+                assert maps[there][links[hreflang]] == links, "what is linked links back"
+            head = canonical[address].select("link[hreflang]")
+            assert {link["hreflang"]: link["href"] for link in head} == links
+
+
+def test_robots_are_let_in_and_told_of_both_sitemaps(public: dict[str, Path]) -> None:
+    for html in public.values():
+        lines = (html / "robots.txt").read_text("utf8").splitlines()
+        assert lines[:2] == ["User-agent: *", "Allow: /"]
+        told = [line.removeprefix("Sitemap: ") for line in lines if line.startswith("Sitemap: ")]
+        assert told == [f"{address}sitemap.xml" for address in ADDRESS.values()]
+        assert not any(line.startswith("Disallow") for line in lines)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_an_address_makes_every_address_whole(public: dict[str, Path], language: str) -> None:
+    html, home = public[language], ADDRESS[language]
+    page = read(html / "page.html")
+    article, trail = data(page)
+    said = {m["property"]: m["content"] for m in page.select("meta[property]")}
+    assert said["og:url"] == article["url"] == f"{home}page.html"
+    assert said["og:image"] == article["image"] == f"{home}cards/page.png"
+    assert (said["og:image:width"], said["og:image:height"]) == ("1200", "630")
+    assert (html / "cards" / "page.png").is_file()
+    assert page.select_one("meta[name='twitter:card']")["content"] == "summary_large_image"
+    assert article["encoding"]["contentUrl"] == f"{home}page.md"
+    assert article["dateModified"] == DAY
+    steps = [f"{home}index.html", f"{home}index.html#index-part", f"{home}page.html"]
+    assert [step["item"] for step in trail] == steps
+    assert data(read(html / "index.html"))[0]["url"] == f"{home}index.html"
+    for name in ("page.md", "index.md", "llms.txt"):
+        whole = links((html / name).read_text("utf8"))
+        assert whole and all(link.startswith("https://see-jax.example/") for link in whole)
+    other = next(each for each in ADDRESS if each != language)
+    assert f"{ADDRESS[other]}llms.txt" in links((html / "llms.txt").read_text("utf8"))
+
+
+def test_without_an_address_nothing_claims_one(site: Path) -> None:  # noqa: F811
+    if os.environ.get("READTHEDOCS_CANONICAL_URL"):
+        return
+    for language in LANGUAGES:
+        assert not (SITE / language / "sitemap.xml").exists()
+        assert not (SITE / language / "robots.txt").exists()
+    for name in NAMES:
+        head = soup(f"{name}.html").head
+        claims = "link[rel=canonical], meta[property='og:url'], meta[property='og:image']"
+        assert not head.select(claims)
