@@ -22,7 +22,7 @@ THEIRS = re.compile(
     r"_static/(styles/|scripts/|pygments|mystnb|doc\w+\.js|sphinx_highlight|translations)"
 )
 COLOURED = {Comment: "c", Keyword: "k", String: "s", Number: "m"}
-COLOURED |= {Name.Function: "nf", Name.Class: "nf", Name.Decorator: "nd"}
+COLOURED |= {Name.Function: "nf", Name.Class: "nf", Name.Decorator: "deco"}
 
 
 class Plain(HtmlFormatter):
