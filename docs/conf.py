@@ -7,7 +7,7 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS), str(DOCS / "_ext")]
 
-from tools import book  # noqa: E402 - now it is on the path
+from tools import book, inventories  # noqa: E402 - now they are on the path
 
 tree = "zh" if tags.has("zh") else "en"  # noqa: F821 - Sphinx defines tags
 words = book.words(tree)
@@ -15,8 +15,12 @@ words = book.words(tree)
 # -- extensions: myst-nb, and what docs/_ext adds --------------------------------------------------
 extensions = ["myst_nb", "languages", "chinese", "mathml", "pictures", "folded"]
 extensions += ["terms", "names", "sharing", "search", "colophon", "figures", "running", "light"]
+extensions += ["sphinx.ext.intersphinx", "code_links"]
 myst_enable_extensions = book.MYST_EXTENSIONS
 myst_heading_anchors = 0  # sections are linked by the anchors that both languages share
+intersphinx_mapping = {
+    site: (url, str(inventories.file(site))) for site, url in inventories.SITES.items()
+}
 nitpicky = True  # a reference that leads nowhere is a warning, and a warning ends the build
 
 # -- execution: docs/tools has run every page before Sphinx starts; here its cache is only read ----
