@@ -19,8 +19,6 @@ from sphinx import addnodes
 from sphinx.ext.intersphinx import InventoryAdapter
 from sphinx.highlighting import PygmentsBridge
 
-from tools.inventories import KINDS
-
 PYTHON = {"ipython3", "python"}
 USUAL = """
 import jax, jax.numpy as jnp, numpy, numpy as np, flax, optax
@@ -205,8 +203,8 @@ def finder(app, page: str) -> Find:
         if place := ours.objects.get(name) or ours.modules.get(name):
             here = app.builder.get_relative_uri(page, place.docname)
             return f"{here}#{place.node_id}" if place.docname != page else f"#{place.node_id}"
-        known = (site.get(kind, {}).get(name) for kind in sorted(KINDS))
-        return next((item.uri for item in known if item), None)
+        known = (items[name] for kind, items in sorted(site.items()) if name in items)
+        return next((item.uri for item in known), None)
 
     return find
 

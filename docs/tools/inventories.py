@@ -4,7 +4,7 @@
     python -m tools.inventories FOLDER     # from files that were fetched before: FOLDER/jax/objects.inv
 
 Each is what the site itself says in its objects.inv, cut to names of the version that is installed
-here, without what belongs to a class. A name that a library has twice is documented once: the other
+here, without members of classes. A name that a library has twice is documented once: the other
 one, `jax.P` for `jax.sharding.PartitionSpec`, is added with the same address.
 """
 
@@ -32,8 +32,7 @@ SITES = {
     "optax": "https://optax.readthedocs.io/en/latest/",
     "numpy": "https://numpy.org/doc/stable/",
 }
-PACKAGES = {"linen": "flax"}  # where a site is not called as what it documents
-KINDS = {"py:module", "py:class", "py:exception", "py:function", "py:data"}
+MODULES = {"flax": "flax.nnx", "linen": "flax.linen"}  # what a site is about, if not its namesake
 LIMIT_S = 60
 
 Entry = tuple[str, str]  # kind and address
@@ -72,7 +71,8 @@ def read(content: bytes, site: str = "") -> dict[str, Entry]:
     inventory = InventoryFile.loads(content, uri=site).data
     return {
         name: (kind, item.uri)
-        for kind in sorted(KINDS & inventory.keys())
+        for kind in sorted(inventory)
+        if kind.startswith("py:")
         for name, item in inventory[kind].items()
     }
 
@@ -94,27 +94,29 @@ def public(module: ModuleType, seen: set[str]) -> Iterator[tuple[str, object]]:
             yield from public(what, seen)
 
 
-def cut(documented: dict[str, Entry], package: str) -> dict[str, Entry]:
-    """What is of use here: names that are installed, and their other names."""
+def cut(documented: dict[str, Entry], module: str) -> dict[str, Entry]:
+    """What is of use here: names that are installed, and the other names of the module's."""
+    package = module.partition(".")[0]
     kept: dict[str, Entry] = {}
     known: dict[int, Entry] = {}
     for name, entry in sorted(documented.items()):
         if name.split(".")[0] == package:
             try:
-                what = find(name)
+                what, parent = find(name), find(name.rpartition(".")[0] or name)
             except LookupError:
                 continue
-            kept[name] = entry
-            if callable(what):
-                known.setdefault(id(what), entry)
-    others = public(importlib.import_module(package), set())
+            if inspect.ismodule(parent):
+                kept[name] = entry
+                if callable(what):
+                    known.setdefault(id(what), entry)
+    others = public(importlib.import_module(module), set())
     kept |= {name: known[id(it)] for name, it in others if name not in kept and id(it) in known}
     return kept
 
 
 def write(site: str, entries: dict[str, Entry]) -> None:
     """An inventory as Sphinx reads it."""
-    package = PACKAGES.get(site, site)
+    package = MODULES.get(site, site).partition(".")[0]
     lines = (f"{name} {kind} 1 {address} -\n" for name, (kind, address) in sorted(entries.items()))
     head = f"# Sphinx inventory version 2\n# Project: {site}\n# Version: {version(package)}\n"
     head += "# The remainder of this file is compressed using zlib.\n"
@@ -132,7 +134,7 @@ def main() -> None:
         source = folder.resolve().as_uri() + f"/{site}/" if folder else address
         with urllib.request.urlopen(f"{source}objects.inv", timeout=LIMIT_S) as answer:
             documented = read(answer.read())
-        entries = cut(documented, PACKAGES.get(site, site))
+        entries = cut(documented, MODULES.get(site, site))
         write(site, entries)
         say(site, f"{len(entries)} names of {len(documented)}")
 
