@@ -220,7 +220,7 @@ def link_names(app, doctree: nodes.document, docname: str) -> None:
     meaning = scope(block.astext() for block in blocks)
     find = finder(app, docname)
     for block in blocks:
-        found = firsts(links(block.astext(), meaning, find), set())
+        found = links(block.astext(), meaning, find)
         block["highlight_args"] = {**block.get("highlight_args", {}), "links": found}
     seen: dict[int, set[str]] = {}
     for literal in list(doctree.findall(nodes.literal)):
