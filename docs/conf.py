@@ -30,7 +30,7 @@ autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_typehints = "none"  # what an argument is, a docstring says in words
 napoleon_numpy_docstring = False
 napoleon_custom_sections = [("Attributes", "params_style")]  # a list, not entries of their own
-add_module_names = False
+add_module_names = toc_object_entries = False
 default_role = "literal"  # of a docstring: what stands in `these`
 
 # -- execution: docs/tools has run every page before Sphinx starts; here its cache is only read ----

@@ -87,7 +87,9 @@ def scope(codes: Iterable[str]) -> dict[str, str]:
     for name, full in imported(ast.parse(USUAL)):
         meant.setdefault(name, {full})
     others = {name for tree in trees for name in own(tree)}
-    return {name: min(full) for name, full in meant.items() if len(full) == 1 and name not in others}
+    return {
+        name: min(full) for name, full in meant.items() if len(full) == 1 and name not in others
+    }
 
 
 # -- where they stand in code ----------------------------------------------------------------------

@@ -125,7 +125,9 @@ def write(site: str, entries: dict[str, Entry]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.inventories")
-    parser.add_argument("folder", nargs="?", type=Path, help="with SITE/objects.inv; else the sites")
+    parser.add_argument(
+        "folder", nargs="?", type=Path, help="with SITE/objects.inv; else the sites"
+    )
     folder = parser.parse_args().folder
     warnings.simplefilter("ignore")  # names that are on their way out say so
     logging.disable()
