@@ -22,7 +22,7 @@ myst_heading_anchors = 0  # sections are linked by the anchors that both languag
 nitpick_ignore = [("py:class", "collections.abc.Mapping")]  # Python's own names lead nowhere
 nitpicky = True  # a reference that leads nowhere is a warning, and a warning ends the build
 
-# -- names: where they are documented; the page api is made of docstrings ---------------------------
+# -- names: where they are documented; the page api is made of docstrings -------------------------
 intersphinx_mapping = {
     site: (url, str(inventories.file(site))) for site, url in inventories.SITES.items()
 }

@@ -168,7 +168,7 @@ def marked(tokens: Iterable[tuple], links: list[Link]) -> Iterator[tuple]:
     here = 0
     for kind, text in tokens:
         end = here + len(text)
-        while marks and marks[0][0] < end or marks and marks[0][1] == CLOSE and marks[0][0] == end:
+        while marks and (marks[0][0] < end or marks[0] == (end, CLOSE)):
             place, mark = marks.pop(0)
             yield kind, text[: place - here]
             yield Text, mark

@@ -1,4 +1,4 @@
-"""The page `api` is made of docstrings, which are written to be read in Python: here they become rST."""
+"""The page `api` is made of docstrings, written to be read in Python: here they become rST."""
 
 import re
 from html import escape

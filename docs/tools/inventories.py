@@ -1,7 +1,7 @@
 """Where names of other libraries are documented: docs/data/inventories, made anew by
 
     python -m tools.inventories            # from the sites themselves: make inventories
-    python -m tools.inventories FOLDER     # from files that were fetched before: FOLDER/jax/objects.inv
+    python -m tools.inventories FOLDER     # from what was fetched before: FOLDER/jax/objects.inv
 
 Each is what the site itself says in its objects.inv, cut to names of the version that is installed
 here, without members of classes. A name that a library has twice is documented once: the other
