@@ -224,21 +224,18 @@ def link_names(app, doctree: nodes.document, docname: str) -> None:
     for block in blocks:
         found = links(block.astext(), meaning, find)
         block["highlight_args"] = {**block.get("highlight_args", {}), "links": found}
-    seen: dict[int, set[str]] = {}
-    for literal in list(doctree.findall(nodes.literal)):
-        if not any(isinstance(parent, NO_LINK) for parent in parents(literal)):
-            text = literal.astext()
-            near = seen.setdefault(id(section(literal)), set())
-            put_in(literal, text, firsts(links(text, meaning, find), near))
+    for literal, seen in list(literals(doctree, set())):
+        text = literal.astext()
+        put_in(literal, text, firsts(links(text, meaning, find), seen))
 
 
-def parents(node: nodes.Node) -> Iterator[nodes.Node]:
-    while node := node.parent:
-        yield node
-
-
-def section(node: nodes.Node) -> nodes.Node | None:
-    return next((each for each in parents(node) if isinstance(each, nodes.section)), None)
+def literals(node: nodes.Node, seen: set[str]) -> Iterator[tuple[nodes.literal, set[str]]]:
+    """The literals of the prose, each with what its section has linked so far."""
+    for child in node.children:
+        if isinstance(child, nodes.literal):
+            yield child, seen
+        elif not isinstance(child, NO_LINK):
+            yield from literals(child, set() if isinstance(child, nodes.section) else seen)
 
 
 def put_in(literal: nodes.literal, text: str, found: list[Link]) -> None:
