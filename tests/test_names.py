@@ -1,4 +1,4 @@
-"""Names in code lead to where they are documented: the right ones, to true addresses, all of them."""
+"""Names in code lead to where they are documented: the right place, and none is left out."""
 
 import ast
 import contextlib
@@ -200,7 +200,8 @@ def test_every_public_name_of_seejax_has_its_place(site: Path) -> None:  # noqa:
     for module in ("see", "entmax", "attention", "training"):
         found = importlib.import_module(f"seejax.{module}")
         for name in found.__all__:
-            if callable(what := getattr(found, name)) and what.__doc__:
+            doc = getattr(found, name).__doc__ or ""  # a tuple's own begins with its signature
+            if callable(getattr(found, name)) and not doc.startswith(f"{name}("):
                 for language in LANGUAGES:
                     anchors = {tag["id"] for tag in soup(f"{language}/api.html").select("dt[id]")}
                     assert f"seejax.{module}.{name}" in anchors, (language, module, name)
