@@ -4,13 +4,13 @@ BIN := .venv/bin
 TOOLS := PYTHONPATH=docs $(BIN)/python -m
 DOCS := .venv/ready-docs
 TEST := .venv/ready-test
-SLOW := $(addprefix tests/test_,$(addsuffix .py,site weight offline search notebooks machines build training steps see_trace entmax see_grad parallel processes see_browser see_command see_calls see_axes classifier loader predict see_pictures digits linear_regression attention))
+SLOW := $(addprefix tests/test_,$(addsuffix .py,site names weight offline search notebooks machines build training steps see_trace entmax see_grad parallel processes see_browser see_command see_calls see_axes classifier loader predict see_pictures digits linear_regression attention))
 QUICK := conftest.py $(filter-out $(SLOW),$(wildcard tests/*.py tests/slurm/*.py)) docs README.md
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE # every page and test starts a Python: 1 s with its bytecode, 4 s without
-.PHONY: help html serve zip epub pdf check test notebooks test-slurm screenshot audit bench pair lock clean
+.PHONY: help html serve zip epub pdf check test notebooks inventories linkcheck test-slurm screenshot audit bench pair lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
@@ -59,6 +59,14 @@ audit: $(TEST) html ## Lighthouse on every page, against bounds (needs Node); PA
 bench: $(TEST) ## measure this book's code beside its peers; ONLY="mlp cnn" just those anew
 	@$(BIN)/python bench/run.py $(if $(ONLY),--only $(ONLY))
 	@$(if $(ONLY),,$(BIN)/python bench/same_model.py)
+
+inventories: $(TEST) ## ask JAX, Flax, Optax and NumPy anew where each name is documented (needs a network)
+	@$(TOOLS) tools.inventories
+
+linkcheck: $(DOCS) html ## follow every link of the prose to other sites (needs a network)
+	@for tree in zh en; do PYTHONPATH=docs $(BIN)/python -m sphinx -b linkcheck -q -c docs -t $$tree \
+	  -D nb_execution_cache_path=build/sphinx/executed -d build/linkcheck/$$tree/doctrees \
+	  docs/$$tree build/linkcheck/$$tree || exit 1; done
 
 pair: $(DOCS) ## after reading both languages of a page again: make pair PAGE=jit
 	@$(TOOLS) tools.pairs stamp $(PAGE)

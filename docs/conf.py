@@ -7,7 +7,7 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS), str(DOCS / "_ext")]
 
-from tools import book  # noqa: E402 - now it is on the path
+from tools import book, inventories  # noqa: E402 - now they are on the path
 
 tree = "zh" if tags.has("zh") else "en"  # noqa: F821 - Sphinx defines tags
 words = book.words(tree)
@@ -15,9 +15,23 @@ words = book.words(tree)
 # -- extensions: myst-nb, and what docs/_ext adds --------------------------------------------------
 extensions = ["myst_nb", "languages", "chinese", "mathml", "pictures", "folded", "terms"]
 extensions += ["names", "sharing", "machines", "search", "colophon", "figures", "running", "light"]
+extensions += ["sphinx.ext.intersphinx", "code_links"]
+extensions += ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "docstrings"]
 myst_enable_extensions = book.MYST_EXTENSIONS
 myst_heading_anchors = 0  # sections are linked by the anchors that both languages share
+nitpick_ignore = [("py:class", "collections.abc.Mapping")]  # Python's own names lead nowhere
 nitpicky = True  # a reference that leads nowhere is a warning, and a warning ends the build
+
+# -- names: where they are documented; the page api is made of docstrings -------------------------
+intersphinx_mapping = {
+    site: (url, str(inventories.file(site))) for site, url in inventories.SITES.items()
+}
+autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_typehints = "none"  # what an argument is, a docstring says in words
+napoleon_numpy_docstring = False
+napoleon_custom_sections = [("Attributes", "params_style")]  # a list, not entries of their own
+add_module_names = toc_object_entries = False
+default_role = "literal"  # of a docstring: what stands in `these`
 
 # -- execution: docs/tools has run every page before Sphinx starts; here its cache is only read ----
 nb_execution_mode = "cache"

@@ -23,6 +23,7 @@ from _ext.colophon import facts, repository
 from _ext.terms import PAGE, PREFIX, full_name, terms
 from tools.book import DOCS, BuildError, pages, words
 from tools.pairs import AnyDirective, markdown
+from tools.stubs import stubs
 
 # Formulas and code come first, so that nothing inside them is taken for a link.
 INLINE = re.compile(
@@ -194,6 +195,9 @@ class Plain(NamedTuple):
             path = (DOCS / self.language / self.page).parent / argument
             code, _ = LiteralIncludeReader(str(path), read.options, Config()).read()
             return f"```{read.options.get('language', 'python')}\n{code.rstrip()}\n```"
+        if name == "eval-rst":  # the page api, whose docstrings the site sets
+            modules = re.findall(r"^\.\. automodule:: (\S+)", content, re.MULTILINE)
+            return "\n\n".join(f"```python\n{stubs(module)}\n```" for module in modules)
         if name == "terms":
             return "\n\n".join(self.terms(argument))
         if name == "toctree":  # the map of the front page says the same in words

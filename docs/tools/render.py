@@ -32,7 +32,8 @@ def state(language: str, executed: dict[Path, nbformat.NotebookNode]) -> State:
     It sees a changed page, template or setting; not the code of extensions, the words of the
     site, the style sheets that a page's links are stamped with, or what a page's cells show.
     """
-    tools = [DOCS / "tools" / "book.py", *(DOCS / "data").glob("*")]
+    data = (path for path in (DOCS / "data").rglob("*") if path.is_file())
+    tools = [DOCS / "tools" / "book.py", DOCS / "tools" / "inventories.py", *data]
     package = ROOT / "examples" / "seejax"
     folder = DOCS / language
     return {
