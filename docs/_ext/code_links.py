@@ -251,7 +251,13 @@ def put_in(literal: nodes.literal, text: str, found: list[Link]) -> None:
     literal += nodes.Text(text[here:])
 
 
+def read_again(app, env, added, changed, removed) -> set[str]:
+    """Every page, when the reference has changed: it may lead to what is there no longer."""
+    return env.found_docs if "api" in added | changed else set()
+
+
 def setup(app) -> dict:
     PygmentsBridge.html_formatter = Linked
+    app.connect("env-get-outdated", read_again)
     app.connect("doctree-resolved", link_names, priority=400)  # before explanations are added
     return {"parallel_read_safe": True, "parallel_write_safe": True}
