@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urldefrag
 
+import code_links
 import pytest
 from bs4 import BeautifulSoup, Tag
 from myst_nb.core.read import myst_nb_reader_plugin
@@ -19,10 +20,6 @@ from playwright.sync_api import Browser, Page, expect
 from test_site import LANGUAGES, PAGES, SITE, WIDTHS, site, soup  # noqa: F401 - a fixture
 from tools import book, inventories
 from tools.keys import code_cells
-
-sys.path.insert(0, str(book.DOCS / "_ext"))  # as conf.py does
-
-import code_links
 
 ENTRIES = {
     name: inventories.read(inventories.file(name).read_bytes(), address)
