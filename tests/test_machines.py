@@ -6,13 +6,13 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 from xml.etree import ElementTree as xml
 
+import cards
 import pytest
 from bs4 import BeautifulSoup, Tag
 from markdown_it import MarkdownIt
@@ -22,10 +22,6 @@ from test_build import Book
 from test_notebooks import COMMON, FORMULA, letters
 from test_site import LANGUAGES, PAGES, SITE, SOURCES, ids, site, soup  # noqa: F401 - a fixture
 from tools import book, markdown
-
-sys.path.insert(0, str(book.DOCS / "_ext"))  # as conf.py does
-
-import cards
 
 NAMES = [page.removesuffix(".html") for page in PAGES]
 # A page that Sphinx makes of docstrings is not the same, word by word, as its Markdown.
