@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from tools import book
 
 # JAX and TFDS read these when they start, so they come before their import.
-os.environ.update(book.PAGE_ENV | book.DATA_ENV)
+os.environ.update(book.PAGE_ENV | book.PLACES_ENV)
 
 import jax
 import jax.numpy as jnp
