@@ -30,6 +30,8 @@ autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_typehints = "none"  # what an argument is, a docstring says in words
 napoleon_numpy_docstring = False
 napoleon_custom_sections = [("Attributes", "params_style")]  # a list, not entries of their own
+if tree == "zh":  # dashes of the English docstrings; Chinese quotation marks are written as such
+    smartquotes_excludes, smartquotes_action = {"builders": ["man", "text"]}, "De"
 add_module_names = toc_object_entries = False
 default_role = "literal"  # of a docstring: what stands in `these`
 
@@ -55,7 +57,7 @@ html_favicon = "_static/mark.svg"
 html_additional_pages = {"404": "404.html"}  # what Read the Docs shows for a page that is not there
 html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 html_copy_source = False
-html_use_index = False  # the search is better
+html_use_index = html_domain_indices = False  # the search is better
 html_show_sourcelink = False
 html_context = {"words": words}
 html_sidebars = {"**": ["sbt-sidebar-nav.html"]}

@@ -32,6 +32,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "examples/pack/dressed.py": "style = 'pack.part.look'\ncss = 'look.css'\n",
         "examples/pack/part/look.mplstyle": "",
         "examples/pack/look.css": "",
+        "examples/figures.mplstyle": "",
         "examples/pack/part/__init__.py": "from . import twig\n",
         "examples/pack/part/twig.py": "from .. import alone\n",
         "examples/pack/part/leaf.py": "",
@@ -40,6 +41,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(keys, "ROOT", tmp_path)
     monkeypatch.setattr(keys, "DOCS", tmp_path / "docs")
+    monkeypatch.setattr(keys, "STYLE", tmp_path / "examples/figures.mplstyle")
     monkeypatch.setattr(keys, "MODULES", (tmp_path / "examples",))
     for cached in (keys.packages, keys.named_in_file, keys.data_files):
         monkeypatch.setattr(keys, cached.__name__, cached.__wrapped__)
@@ -87,6 +89,7 @@ def test_a_cell_reads_the_modules_it_can_import_and_the_files_it_names(
         ("examples/pack/part/leaf.py", True),
         ("examples/pack/part/twig.py", True),
         ("requirements.lock", True),
+        ("examples/figures.mplstyle", True),
         ("examples/pack/lazy.py", False),
         ("examples/pack/look.css", False),
         ("examples/pack/part/look.mplstyle", False),

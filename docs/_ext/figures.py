@@ -114,6 +114,7 @@ def visit(translator, node) -> None:
     said = {"src": uri, "alt": node.get("alt", "")}
     if size := node.get("size"):
         said["width"], said["height"] = size
+        said["style"] = f"--width:{size[0]}px"
     if builder.name == "html":
         said["loading"] = "lazy"
     attributes = "".join(f' {name}="{escape(str(value))}"' for name, value in said.items())

@@ -15,17 +15,26 @@ say();
 for (const panel of document.querySelectorAll("[popover]"))
   panel.addEventListener("click", e => e.target.closest("a") && panel.matches(":popover-open") && panel.hidePopover());
 
-// Which section is being read: the last one that has begun.
+// The list of all pages shows where the reader is.
+const side = document.getElementById("sidebar"), current = side.querySelector("a.current");
+const show = () => { if (current) side.scrollTop = current.offsetTop - side.clientHeight / 2; };
+side.addEventListener("toggle", show);
+show();
+
+// Which section is being read: the last one that has begun, and at the end of the page the last.
 const links = new Map([...document.querySelectorAll(".page-toc a[href^='#']")].map(a => [a.hash.slice(1), a]));
 if (links.size) {
   const sections = [...links.keys()].map(id => document.getElementById(id)).filter(Boolean);
+  const footer = document.querySelector(".bd-footer-content");
   const mark = () => {
-    const begun = sections.filter(s => s.getBoundingClientRect().top < innerHeight / 4).at(-1);
+    const end = footer.getBoundingClientRect().bottom < innerHeight + 2;
+    const begun = sections.filter(s => end || s.getBoundingClientRect().top < innerHeight / 4).at(-1);
     for (const [id, link] of links)
       id === begun?.id ? link.ariaCurrent = "true" : link.removeAttribute("aria-current");
   };
   const watch = new IntersectionObserver(mark, {rootMargin: "0px 0px -75% 0px"});
   sections.forEach(s => watch.observe(s));
+  new IntersectionObserver(mark, {threshold: [0, 1]}).observe(footer);
 }
 
 // What is wider than its place can be scrolled by keyboard.
@@ -33,5 +42,5 @@ const sizes = new ResizeObserver(entries => {
   for (const {target} of entries)
     target.scrollWidth > target.clientWidth ? target.tabIndex = 0 : target.removeAttribute("tabindex");
 });
-for (const each of document.querySelectorAll("article :is(.highlight pre, .math, .see-scroll, .pst-scrollable-table-container)"))
+for (const each of document.querySelectorAll("article :is(.highlight pre, .math, .see-scroll, .pst-scrollable-table-container, .cell_output:has(> img))"))
   sizes.observe(each);
