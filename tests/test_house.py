@@ -90,7 +90,7 @@ def small(request, tmp_path_factory) -> SimpleNamespace:
     (source / "index.ipynb").write_text(page(*puzzles, *others, solution))
     (source / "long.md").write_text(LONG)
     shutil.copy(ROOT / "docs" / language / "terms.md", source)
-    for name in dict.fromkeys(term["see"] for term in terms.terms().values() if "see" in term):
+    for name in {"api", *(term["see"] for term in terms.terms().values() if "see" in term)}:
         (source / f"{name}.md").write_text(f"---\norphan: true\n---\n({name})=\n# {name}\n")
     environment = {
         **os.environ,

@@ -299,6 +299,7 @@ def test_a_cell_is_copied_by_mouse_and_keyboard(page, language: str, said: str, 
     first = tab.locator(".cell_input").first
     first.hover()
     button = first.locator("button.copy")
+    expect(button).to_have_text(book.words(language)["copy"])
     button.click()
     expect(first.locator("output")).to_have_text(said)  # a live region
     assert clipboard(tab) == cells[0].source

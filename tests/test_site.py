@@ -271,6 +271,12 @@ FIGURES = """async () => {
 }"""
 
 
+# What is cut by its own place, and would have to be scrolled: formulas, tables, pictures of `see`.
+CUT = """() => [...document.querySelectorAll("article :is(.math, .see-scroll, .cell_output, table)")]
+  .filter(e => e.scrollWidth > e.clientWidth + 1)
+  .map(e => `${e.className}: ${e.textContent.trim().slice(0, 60)}`)"""
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_page_loads_fits_and_can_be_read(reader, width: str) -> None:
     here = reader(width=width)
@@ -281,10 +287,12 @@ def test_every_page_loads_fits_and_can_be_read(reader, width: str) -> None:
         page.wait_for_load_state("load")
         if overflow := page.evaluate(OVERFLOW):
             wrong.append(f"{path} is wider than its window: {overflow}")
-        for scheme in "light", "dark":
-            page.emulate_media(color_scheme=scheme)
-            wrong += [f"{path}, {scheme}: contrast {poor}" for poor in page.evaluate(CONTRAST)]
-            wrong += [f"{path}, {scheme}: figure {poor}" for poor in page.evaluate(FIGURES)]
+        wrong += [f"{path}: figure {poor}" for poor in page.evaluate(FIGURES)]
+        if width == "desk":  # colours are the same on a phone; there, what is wide may be scrolled
+            wrong += [f"{path}: cut {what}" for what in page.evaluate(CUT)]
+            for scheme in "light", "dark":
+                page.emulate_media(color_scheme=scheme)
+                wrong += [f"{path}, {scheme}: contrast {poor}" for poor in page.evaluate(CONTRAST)]
         if path in PAGES and not page.locator("a.language-switch").first.is_visible():
             wrong.append(f"{path}: no language switch to be seen")
     page.wait_for_load_state("networkidle")  # what the pages asked for late
@@ -293,7 +301,7 @@ def test_every_page_loads_fits_and_can_be_read(reader, width: str) -> None:
 
 def test_every_page_opens_from_the_disk(reader, site: Path) -> None:
     here = reader(home=site.as_uri())
-    for path in PAGES:
+    for path in [page for page in PAGES if page.startswith("en/")]:
         page = here.open(path)
         expect(page.locator("article h1")).to_be_visible()
     here.switch()
@@ -373,7 +381,7 @@ UNSEEN = """() => [...document.querySelectorAll("article :is(h2, p)")]
 
 def test_without_script_everything_can_be_read(reader) -> None:
     here = reader(java_script_enabled=False)
-    for path in PAGES:
+    for path in [page for page in PAGES if page.startswith("zh/")]:
         page = here.open(path)
         expect(page.locator("article h1")).to_be_visible()
         assert not page.evaluate(UNSEEN), path
@@ -555,13 +563,14 @@ def test_a_page_has_one_name_in_sidebar_map_and_text(site: Path, language: str) 
 def test_next_goes_forward_in_the_order_of_the_book(reader, site: Path, language: str) -> None:
     names = sidebar(language)
     order = [page for page in names if page not in ("", "#", "index")]
+    for last, name in itertools.pairwise(["index", *order]):
+        link = soup(f"{language}/{last}.html").select_one("a.right-next")
+        assert link["href"] == f"{name}.html"
+        assert link.select_one(".prev-next-title").get_text() == names[name]
+    assert not soup(f"{language}/{order[-1]}.html").select("a.right-next")
     page = reader().open(f"{language}/index.html")
-    for name in order:
-        link = page.locator("a.right-next")
-        assert link.locator(".prev-next-title").inner_text() == names[name]
-        link.click()
-        page.wait_for_url(f"**/{language}/{name}.html")
-    assert not page.locator("a.right-next").count()
+    page.locator("a.right-next").click()
+    page.wait_for_url(f"**/{language}/{order[0]}.html")
     for last, name in itertools.pairwise(order):  # "read next" on the page leads there as well
         ending = soup(f"{language}/{last}.html").select("article section")[-1]
         ahead = ending.select(f"a[href='{name}.html']")
