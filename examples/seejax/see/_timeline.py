@@ -182,6 +182,7 @@ class Timeline(Picture):
         if not self._events:
             return
         whole = max(event.end_us for event in self._events)
+        widths = len(f"{whole / 1e3:.2f}"), max(len(event.lane) for event in self._events)
         rows, lines = [], []
         for lane, deep, events in _rows(self._events):
             blocks = []
@@ -192,7 +193,7 @@ class Timeline(Picture):
                 blocks.append(
                     Block(first.start_us / whole, end / whole, first.kind, what, (number,))
                 )
-                lines.append(_line(lane, group, what, end, number, len(f"{whole / 1e3:.2f}")))
+                lines.append(_line(lane, group, what, end, number, widths))
             rows.append(Row((Span(lane, word=True),) if deep == 0 else (), tuple(blocks)))
         yield Chart(tuple(rows), f"{whole / 1e3:.1f} ms")
         lines.sort(key=lambda pair: pair[0])
@@ -396,11 +397,12 @@ def _common(group: list[Event]) -> str:
 
 
 def _line(
-    lane: str, group: list[Event], what: str, end: float, number: int, wide: int
+    lane: str, group: list[Event], what: str, end: float, number: int, widths: tuple[int, int]
 ) -> tuple[float, Line]:
-    first = group[0]
+    first, (wide, names) = group[0], widths
     spans = [Span(f"{first.start_us / 1e3:{wide}.2f} – {end / 1e3:{wide}.2f} ms  ", "t")]
-    spans += [Span(lane, word=True), Span("  "), Span(first.kind, f"badge k-{first.kind}", True)]
+    spans += [Span(lane, word=True), Span(" " * (names - len(lane) + 2))]
+    spans += [Span(first.kind, f"badge k-{first.kind}", True)]
     if what != first.kind:
         spans += [Span("  "), Span(what, "o")]
     if any(event.inline for event in group):
