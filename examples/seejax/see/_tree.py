@@ -9,10 +9,10 @@ import jax
 import numpy as np
 
 from seejax.see import _words
-from seejax.see._calls import _cut, _text
 from seejax.see._jaxpr import short_dtype
 from seejax.see._parts import Column, Line, Pane, Span, Spans, Table
 from seejax.see._picture import Picture
+from seejax.see._signature import cut, one_line
 
 _MOST = 60  # rows of differences that are shown
 _EXTENDED = jax.dtypes.extended  # dtypes of JAX's own, such as that of a PRNG key
@@ -82,7 +82,7 @@ class _Node:
     @property
     def static(self) -> str:
         """What JAX says of a registered class besides its name: static fields, mostly."""
-        text = _text(self.structure)
+        text = one_line(self.structure)
         name = text.removeprefix(f"CustomNode({self.type.__name__}[")
         said = "" if name == text else name.rpartition("], [")[0]
         return "" if said in ("()", "None") else said
@@ -172,7 +172,7 @@ def _compared(a: _Node, b: _Node) -> Iterator[Difference]:
                 if not alike:
                     continue  # nothing to compare below
             elif alike and not _same(a.structure, b.structure):
-                yield Difference(a.path, "static", _cut(a.static), _cut(b.static))
+                yield Difference(a.path, "static", cut(a.static), cut(b.static))
             waiting += reversed(_pairs(a, b))
 
 
@@ -306,7 +306,7 @@ def _told(node: _Node, marked: bool) -> Spans:
         return (Span("missing", wavy, word=True),)
     spans = [Span(str(node), wavy or "p")]
     if node.static:
-        spans += [Span("  "), Span("static", "t", word=True), Span(f" {_cut(node.static)}", "t")]
+        spans += [Span("  "), Span("static", "t", word=True), Span(f" {cut(node.static)}", "t")]
     if not node.children:
         spans += [Span("  "), Span("no leaf", "t", word=True)]
     return tuple(spans)
