@@ -13,7 +13,7 @@ from typing import Any
 
 import nbformat
 
-from tools import cache, markdown, notebooks
+from tools import cache, markdown, notebooks, policy
 from tools.book import BUILD, DOCS, ROOT, BuildError, pages, say
 
 WORK = BUILD / "sphinx"
@@ -85,21 +85,25 @@ def sphinx(language: str, now: State) -> subprocess.Popen:
     )
 
 
-def publish(language: str, now: State, out: Path) -> None:
+def publish(language: str, now: State, out: Path, draft: bool) -> None:
     """Put a finished site in its place at once; until then the last good one stays."""
     (WORK / language / "finished").write_text(json.dumps(now), "utf8")
     new, old = out.with_name(out.name + ".new"), out.with_name(out.name + ".old")
     for leftover in (new, old):
         shutil.rmtree(leftover, ignore_errors=True)
     shutil.copytree(WORK / language / "html", new)
+    if not draft:
+        policy.guard(new)
     if out.exists():
         out.rename(old)
     new.rename(out)
     shutil.rmtree(old, ignore_errors=True)
 
 
-def render(targets: dict[str, Path], executed: dict[Path, nbformat.NotebookNode]) -> None:
-    """Both languages at once; every warning is an error."""
+def render(
+    targets: dict[str, Path], executed: dict[Path, nbformat.NotebookNode], draft: bool = False
+) -> None:
+    """Both languages at once; every warning is an error. A draft's pages have no policy."""
     begin = time.perf_counter()
     cache.hand_over(executed.values(), EXECUTED)
     states = {language: state(language, executed) for language in targets}
@@ -126,4 +130,4 @@ def render(targets: dict[str, Path], executed: dict[Path, nbformat.NotebookNode]
     for language, out in targets.items():
         notebooks.write(language, executed, WORK / language / "html")
         markdown.write(language, executed, WORK / language / "html")
-        publish(language, states[language], out)
+        publish(language, states[language], out, draft)
