@@ -9,6 +9,7 @@ asked for.
 
 import argparse
 import contextlib
+import errno
 import fcntl
 import os
 import signal
@@ -19,9 +20,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tools import policy
-from tools.book import BUILD, DOCS, LANGUAGES, PAGE_ENV, PLACES_ENV, ROOT, BuildError, say
+from tools.book import BUILD, DOCS, LANGUAGES, PAGE_ENV, PLACES_ENV, ROOT, BuildError, say, table
 from tools.execute import execute
-from tools.render import render
+from tools.render import put_back, render
+
+NO_PLACE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 def targets() -> dict[str, Path]:
@@ -52,6 +55,10 @@ def alone() -> Iterator[None]:
 def build(draft: bool = False) -> Path:
     """Build what is asked for; return the page to open."""
     sites = targets()
+    for out in sites.values():
+        put_back(out)
+    for file in (DOCS / "data").glob("*.toml"):
+        table(file.name)
     render(sites, execute(sites), draft)
     if len(sites) < len(LANGUAGES):
         return next(iter(sites.values())) / "index.html"
@@ -97,6 +104,11 @@ def main() -> int:
         print(f"\n{error}", file=sys.stderr)
         if not args.serve:
             return 1
+    except OSError as error:
+        if error.errno not in NO_PLACE:
+            raise
+        print(f"\n{error.filename or 'build'}: {error.strerror}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("\nstopped; the next build goes on from here", file=sys.stderr)
         return 130
