@@ -8,14 +8,16 @@ import os
 import random
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import nbformat
 import pytest
 
+import chromium
 from test_build import Book
 from tools import book as tables
-from tools import cache, render
+from tools import cache, offline, render
 
 ROOT = Path(__file__).parents[1]
 EXECUTE = "from tools.execute import execute; execute(['zh', 'en'])"
@@ -153,6 +155,21 @@ def test_a_cache_cut_off_anywhere_is_dropped_or_whole(
     assert shown < 60, "a space that became another, or what nobody shows"
 
 
+def test_a_machine_without_chromium_is_told_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["offline", "epub"])
+    monkeypatch.setattr(chromium, "chinese_font", lambda: None)
+    find = chromium.executable
+    monkeypatch.setattr(chromium, "executable", lambda own: find("nowhere"))
+    monkeypatch.setattr(chromium, "on_path", lambda: None)
+    monkeypatch.setattr(chromium, "run", lambda *_: "nothing can be installed")
+    assert offline.main() == 1
+    said = capsys.readouterr().err
+    assert said.startswith("\nThere is no Chromium here, and it could not be installed:")
+    assert "apt-get install chromium fonts-noto-cjk" in said
+
+
 # -- the clock, and edits --------------------------------------------------------------------------
 
 
@@ -249,3 +266,20 @@ def test_a_build_tells_of_a_wrong_table_and_puts_a_lost_site_back(small: Book) -
     output = small.build(fails=True)
     assert re.fullmatch(r"docs/data/terms\.toml:29: .*", output.strip()), output
     assert (small.html / "en").exists()
+
+
+# -- the table of them all -------------------------------------------------------------------------
+
+
+def test_every_fault_of_the_table_has_the_test_that_it_names() -> None:
+    table = (
+        (ROOT / "ARCHITECTURE.md").read_text("utf8").partition("| fault |")[2].partition("\n\n")[0]
+    )
+    rows = table.splitlines()[2:]
+    assert len(rows) >= 20
+    for row in rows:
+        named = re.findall(r"`(\w+)::(test_\w+)`", row)
+        assert named, row
+        for file, name in named:
+            text = (ROOT / "tests" / f"test_{file}.py").read_text("utf8")
+            assert f"\ndef {name}(" in text, row
