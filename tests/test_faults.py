@@ -55,7 +55,7 @@ def test_a_killed_kernel_and_a_cell_that_hangs_are_named(small: Book) -> None:
 def test_what_is_edited_while_pages_run_is_run_again_and_kept_under_no_old_name(
     small: Book,
 ) -> None:
-    """A page whose module is another one than when its key was made: by its own hand, to be sure."""
+    """A page that edits by its own hand the module that it shows after its key was made."""
     tiny = small.root / "examples" / "seejax" / "tiny.py"
     edit = f"open({str(tiny)!r}, 'w').write('value = 40 + 3')"
     small.add("edits", f"{edit}\nfrom seejax import tiny\ntiny.value")
