@@ -4,16 +4,16 @@ BIN := .venv/bin
 TOOLS := PYTHONPATH=docs $(BIN)/python -m
 DOCS := .venv/ready-docs
 TEST := .venv/ready-test
-SLOW := $(addprefix tests/test_,$(addsuffix .py,site names weight offline search notebooks machines build training steps see_trace entmax see_grad parallel processes see_browser see_command see_calls see_axes classifier loader predict see_pictures digits linear_regression attention))
+SLOW := $(addprefix tests/test_,$(addsuffix .py,site names weight security faults offline search notebooks machines build training steps see_trace entmax see_grad parallel processes see_browser see_command see_calls see_axes classifier loader predict see_pictures digits linear_regression attention))
 QUICK := conftest.py $(filter-out $(SLOW),$(wildcard tests/*.py tests/slurm/*.py)) docs README.md
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE # every page and test starts a Python: 1 s with its bytecode, 4 s without
-.PHONY: help html serve zip epub pdf check test notebooks inventories linkcheck test-slurm screenshot audit bench pair lock clean
+.PHONY: help html serve zip epub pdf check test notebooks inventories linkcheck test-slurm screenshot audit audit-packages bench pair lock clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' Makefile
 
 html: $(DOCS) ## build both languages into build/html
 	@$(TOOLS) tools.build
@@ -55,6 +55,10 @@ screenshot: $(TEST) html ## take README's picture of the built front page
 
 audit: $(TEST) html ## Lighthouse on every page, against bounds (needs Node); PAGE="jit vmap" just those
 	@$(TOOLS) tools.audit $(PAGE)
+
+audit-packages: $(TEST) ## look the locked packages up among known vulnerabilities (needs a network)
+	@$(BIN)/pip-audit --strict --disable-pip --require-hashes -r requirements.lock
+	@$(BIN)/pip-audit --strict --disable-pip --require-hashes -r requirements-test.lock
 
 bench: $(TEST) ## measure this book's code beside its peers; ONLY="mlp cnn" just those anew
 	@$(BIN)/python bench/run.py $(if $(ONLY),--only $(ONLY))

@@ -217,7 +217,8 @@ def test_both_languages_show_what_was_executed(built: Book) -> None:
         assert f'<html lang="{lang}"' in built.shown(language)
         assert built.outputs(language)[0] == "42"
         assert "ZeroDivisionError" in built.outputs(language)[1]
-    assert (built.html / "index.html").exists()
+        assert "Content-Security-Policy" in built.shown(language)
+    assert "Content-Security-Policy" in (built.html / "index.html").read_text("utf8")
 
 
 def test_only_what_changed_is_executed(book: Book) -> None:
@@ -416,7 +417,7 @@ def test_a_stopped_build_harms_nothing(
     process.send(how, group=how != signal.SIGTERM)  # a terminal's signal is for all of them
     status, output, _ = process.end()
     assert status, "a stopped build is not a good one"
-    assert "Traceback (most recent call last)" not in output
+    assert "Traceback (most recent call last)" not in output and "retrieved" not in output
     if how != signal.SIGKILL:
         assert "stopped; the next build goes on from here" in output
     if when is during_execution:
@@ -508,6 +509,7 @@ def test_the_served_site_follows_an_edit_and_outlives_a_fault(book: Book) -> Non
 
     process = book.start("-m", "tools.build", "--serve", "--port", port)
     wait_until(lambda: "第一版。" in read())
+    assert "livereload.js" in read() and "Content-Security-Policy" not in read(), "it may run"
     book.edit("(page-next)=\n", "", "zh")  # a fault: it is told, and the last good site stays
     finished = book.root / "build" / "sphinx" / "zh" / "finished"
     wait_until(lambda: book.page("zh").touch() or not finished.exists())  # until it is seen

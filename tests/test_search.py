@@ -237,22 +237,6 @@ def test_whatever_is_pasted_is_text(page: Page) -> None:
     assert set(attributes) == {"class"}
 
 
-def test_a_strict_policy_lets_it_work(reader) -> None:
-    policy = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
-    policy += "script-src 'self' 'unsafe-inline'; require-trusted-types-for 'script'"
-    here = reader()
-
-    def guard(route) -> None:
-        answer = route.fetch()
-        route.fulfill(
-            response=answer, headers={**answer.headers, "content-security-policy": policy}
-        )
-
-    here.context.route("**/search.html*", guard)
-    page = here.open("en/search.html?q=jit")
-    page.locator(".search-result").first.wait_for()
-
-
 # -- what it costs -------------------------------------------------------------------------------
 
 

@@ -13,7 +13,6 @@ import itertools
 import json
 import re
 import shutil
-import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,9 +22,7 @@ from docutils import nodes
 from names import names
 from sphinx import addnodes
 
-from tools.book import DOCS
-
-DATA = DOCS / "data"
+from tools.book import table
 
 # -- terms: as search.js makes them of a query ---------------------------------------------------
 
@@ -220,11 +217,11 @@ def pieces(pages: list[Page], language: str) -> dict[str, Any]:
 
 def spoken(language: str) -> dict[str, object]:
     """How readers ask: words that say nothing, and other names for what the book has a name for."""
-    data = tomllib.loads((DATA / "search.toml").read_text("utf8"))
+    data = table("search.toml")
     empty = data["empty"]
     han, latin = ("|".join(w for w in empty if (w >= "\u3400") == han) for han in (True, False))
     other = "en" if language == "zh" else "zh"
-    book = tomllib.loads((DATA / "terms.toml").read_text("utf8")).values()
+    book = table("terms.toml").values()
     pairs = [*data["same"].items(), *((term[other], term[language]) for term in book)]
     same = [
         [list(dict.fromkeys(t for t, _ in terms(name) if t not in empty)) for name in pair]

@@ -5,13 +5,12 @@ to a term carries its explanation once, at its end, for terms.js to show where t
 """
 
 import functools
-import tomllib
 
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
-from tools.book import DOCS
+from tools.book import DOCS, table
 
 DATA = DOCS / "data" / "terms.toml"
 PREFIX = "term-"  # of an anchor
@@ -25,7 +24,7 @@ def terms() -> dict[str, dict]:
     >>> terms()["tracer"]["zh"]
     '追踪器'
     """
-    return tomllib.loads(DATA.read_text("utf8"))
+    return table(DATA.name)
 
 
 def in_order(language: str) -> list[str]:

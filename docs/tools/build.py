@@ -9,9 +9,9 @@ asked for.
 
 import argparse
 import contextlib
+import errno
 import fcntl
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,9 +19,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.book import BUILD, DOCS, LANGUAGES, PAGE_ENV, PLACES_ENV, ROOT, BuildError, say
+from tools import policy
+from tools.book import BUILD, DOCS, LANGUAGES, PAGE_ENV, PLACES_ENV, ROOT, BuildError, say, table
 from tools.execute import execute
-from tools.render import render
+from tools.render import put_back, render
+
+NO_PLACE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 def targets() -> dict[str, Path]:
@@ -49,13 +52,19 @@ def alone() -> Iterator[None]:
 
 
 @alone()
-def build() -> Path:
+def build(draft: bool = False) -> Path:
     """Build what is asked for; return the page to open."""
     sites = targets()
-    render(sites, execute(sites))
+    for out in sites.values():
+        put_back(out)
+    for file in (DOCS / "data").glob("*.toml"):
+        table(file.name)
+    render(sites, execute(sites), draft)
     if len(sites) < len(LANGUAGES):
         return next(iter(sites.values())) / "index.html"
-    return Path(shutil.copy(DOCS / "choose.html", BUILD / "html" / "index.html"))
+    choice = BUILD / "html" / "index.html"
+    choice.write_text(policy.guarded((DOCS / "choose.html").read_text("utf8")), "utf8")
+    return choice
 
 
 def serve(port: int) -> None:
@@ -64,7 +73,7 @@ def serve(port: int) -> None:
 
     def rebuild() -> None:  # a process of its own: the server has an event loop, and so has a build
         subprocess.run(
-            [sys.executable, "-m", "tools.build"]
+            [sys.executable, "-m", "tools.build", "--draft"]
         )  # when it fails, the next save may mend it
 
     server = Server()
@@ -82,6 +91,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--serve", action="store_true", help="serve, and rebuild on every change")
     parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--draft", action="store_true", help="pages let a server add a script")
     args = parser.parse_args()
     for name in [name for name in os.environ if name.startswith(("JAX_", "XLA_"))]:
         del os.environ[name]  # what one machine tells JAX is no business of the pages
@@ -89,11 +99,16 @@ def main() -> int:
     signal.signal(signal.SIGTERM, stop)
     begin = time.perf_counter()
     try:
-        page = build()
+        page = build(args.draft or args.serve)  # whose script reloads the open page
     except BuildError as error:
         print(f"\n{error}", file=sys.stderr)
         if not args.serve:
             return 1
+    except OSError as error:
+        if error.errno not in NO_PLACE:
+            raise
+        print(f"\n{error.filename or 'build'}: {error.strerror}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("\nstopped; the next build goes on from here", file=sys.stderr)
         return 130

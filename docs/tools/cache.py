@@ -1,5 +1,6 @@
 """Executed notebooks, kept by their key: a file each, checked in every byte before it is shown."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -12,7 +13,7 @@ import nbformat
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 
-from tools.book import BUILD, say
+from tools.book import BUILD, ROOT, BuildError, say
 from tools.keys import code_cells
 
 FOLDER = BUILD / "cache"
@@ -56,8 +57,14 @@ def save(page: str, key: str, notebook: nbformat.NotebookNode, seconds: float) -
     notebook.metadata["seejax"] = {"content": content(notebook), "seconds": round(seconds, 1)}
     path = FOLDER / f"{page}.{key}.ipynb"
     new = path.with_suffix(f".{os.getpid()}.new")
-    new.write_text(nbformat.writes(notebook), "utf8")
-    new.replace(path)
+    try:
+        new.write_text(nbformat.writes(notebook), "utf8")
+        new.replace(path)
+    except OSError as error:  # which page is lost, a full disk does not say
+        raise BuildError(f"{path.relative_to(ROOT)}: {error.strerror}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
     for old in newest(f"{page}.*.ipynb")[STATES:]:
         old.unlink()
 

@@ -17,9 +17,10 @@ from aiorwlock import RWLock
 from IPython.core.inputtransformer2 import TransformerManager
 from myst_nb.core.read import myst_nb_reader_plugin
 from nbclient import NotebookClient
-from nbclient.exceptions import CellTimeoutError
+from nbclient.exceptions import CellTimeoutError, DeadKernelError
+from yaml import MarkedYAMLError
 
-from tools import cache
+from tools import cache, keys
 from tools.book import ROOT, BuildError, pages, say
 from tools.keys import code_cells
 from tools.keys import key as key_of
@@ -60,22 +61,44 @@ def failure(page: Path, notebook, cell, what: str, line_in_cell: int = 1) -> Bui
     return BuildError(f"{page.relative_to(ROOT)}:{line}: cell {number}: {what}\n\n{cell.source}\n")
 
 
-def check_outcome(page: Path, notebook, error: Exception | None) -> None:
-    """Raise unless every cell did what it said: raise where it is tagged so, and only there."""
-    for cell in code_cells(notebook):
-        raised = next((o for o in cell.outputs if o.output_type == "error"), None)
-        expected = "raises-exception" in cell.metadata.get("tags", [])
+def read_page(page: Path) -> nbformat.NotebookNode:
+    """A page as a notebook, or in one line what is wrong with its front matter or its cells."""
+    try:
+        return myst_nb_reader_plugin(str(page))
+    except Exception as error:  # of YAML, of MyST-NB, of nbformat, of UTF-8
+        what, line = str(error).split("\n")[0], 1
+        if isinstance(error.__context__, MarkedYAMLError) and error.__context__.problem_mark:
+            what = f"front matter: {error.__context__.problem}"
+            line = error.__context__.problem_mark.line + 2  # it counts from 0, and below the ---
+        elif found := re.search(r"at line (\d+) .*msg='([^']*)'", what):
+            what, line = f"options of a cell: {found[2]}", int(found[1])
+        raise BuildError(f"{page.relative_to(ROOT)}:{line}: {what}") from None
+
+
+def check_outcome(page: Path, notebook, error: Exception | None, cell=None) -> None:
+    """Raise unless every cell did what it said: raise where it is tagged so, and only there.
+
+    Args:
+      error: what ended the page, in `cell`, before its end.
+    """
+    for each in code_cells(notebook):
+        raised = next((o for o in each.outputs if o.output_type == "error"), None)
+        expected = "raises-exception" in each.metadata.get("tags", [])
         if raised and not expected:
             plain = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(raised.traceback))  # no colours
             seen = re.findall(r"Cell In\[\d+\], line (\d+)", plain)
             what = f"{raised.ename}: {raised.evalue}"
-            raise failure(page, notebook, cell, what, int(seen[0]) if seen else 1)
-        if expected and not raised and (not error or cell.execution_count):
-            raise failure(page, notebook, cell, "is tagged raises-exception but did not raise")
+            raise failure(page, notebook, each, what, int(seen[0]) if seen else 1)
+        ended = not error or (each.execution_count and each is not cell)
+        if expected and not raised and ended:
+            raise failure(page, notebook, each, "is tagged raises-exception but did not raise")
+    what = f"{type(error).__name__}: {error}"
     if isinstance(error, CellTimeoutError):
-        raise BuildError(f"{page.relative_to(ROOT)}: a cell ran over {CELL_TIMEOUT_S} s\n{error}")
+        what = f"ran over {CELL_TIMEOUT_S} s"
+    if error and cell:
+        raise failure(page, notebook, cell, what)
     if error:
-        raise BuildError(f"{page.relative_to(ROOT)}: {type(error).__name__}: {error}")
+        raise BuildError(f"{page.relative_to(ROOT)}: {what}")
 
 
 def shorten_errors(notebook: nbformat.NotebookNode) -> None:
@@ -138,6 +161,7 @@ class Kernel(NotebookClient):
             ],
         )
         self.machine = machine
+        self.cell: nbformat.NotebookNode | None = None  # that runs, or ran last
         self.measuring = {id(cell) for cell in that_measure(code_cells(notebook))}
 
     async def async_start_new_kernel(self, **options: Any) -> None:
@@ -148,7 +172,13 @@ class Kernel(NotebookClient):
     async def async_execute_cell(self, cell, *args, **options):
         turn = self.machine.writer if id(cell) in self.measuring else self.machine.reader
         async with turn:  # pyrefly: ignore
+            self.cell = cell if cell.cell_type == "code" else self.cell
             return await super().async_execute_cell(cell, *args, **options)
+
+    async def _async_check_alive(self) -> None:
+        if self.kc is None:  # the page was cancelled, but not what watches its kernel
+            raise DeadKernelError("stopped")
+        await super()._async_check_alive()
 
 
 async def execute_page(run: Run, slots: asyncio.Semaphore, machine: RWLock) -> None:
@@ -157,13 +187,16 @@ async def execute_page(run: Run, slots: asyncio.Semaphore, machine: RWLock) -> N
     async with slots:
         begin = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:  # what a page writes is gone with it
+            kernel = Kernel(notebook, machine, folder)
             try:
-                await Kernel(notebook, machine, folder).async_execute()
+                await kernel.async_execute()
             except Exception as caught:  # a failing cell, a dead kernel, one that never started
                 error = caught
-        check_outcome(page, notebook, error)
+        check_outcome(page, notebook, error, kernel.cell)
         shorten_errors(notebook)
         seconds = time.perf_counter() - begin
+    if key_of(notebook) != run.key:
+        return  # a file that it reads was edited meanwhile: nobody knows which state this shows
     cache.save(page.stem, run.key, notebook, seconds)
     say("execute", f"{page.stem}: {len(code_cells(notebook))} cells in {seconds:.1f} s")
 
@@ -205,22 +238,37 @@ async def execute_or_stop(runs: list[Run]) -> list:
 
 
 def execute(languages: Iterable[str]) -> dict[Path, nbformat.NotebookNode]:
+    """The executed notebook of every page that has cells, of one state of the tree.
+
+    What was edited while the pages ran is executed again, a few times.
+    """
+    languages = list(languages)
+    for _ in range(5):
+        state = keys.state()
+        executed = execute_once(languages)
+        if keys.state() == state:
+            return executed
+        say("execute", "edited meanwhile: once more")
+    raise BuildError("the pages or what they read change whenever they are executed")
+
+
+def execute_once(languages: Iterable[str]) -> dict[Path, nbformat.NotebookNode]:
     """The executed notebook of every page that has cells; only what is new is executed.
 
     Pages whose cells are equal in both languages have one key, and so run once.
     """
-    keys: dict[Path, str] = {}
+    key: dict[Path, str] = {}
     done: dict[str, nbformat.NotebookNode] = {}
     runs: list[Run] = []
     for page in [page for language in languages for page in pages(language)]:
-        notebook = myst_nb_reader_plugin(str(page))
+        notebook = read_page(page)
         if not code_cells(notebook):
             continue
-        keys[page] = key_of(notebook)
-        if keys[page] not in done:
-            kept = cache.load(keys[page])
-            done[keys[page]] = kept or notebook  # which is executed in place
-            runs += [] if kept else [Run(page, keys[page], notebook)]
+        key[page] = key_of(notebook)
+        if key[page] not in done:
+            kept = cache.load(key[page])
+            done[key[page]] = kept or notebook  # which is executed in place
+            runs += [] if kept else [Run(page, key[page], notebook)]
     try:
         errors = [outcome for outcome in asyncio.run(execute_or_stop(runs)) if outcome]
     except asyncio.CancelledError:
@@ -233,4 +281,4 @@ def execute(languages: Iterable[str]) -> dict[Path, nbformat.NotebookNode]:
     total = sum(len(code_cells(notebook)) for notebook in done.values())
     new = sum(len(code_cells(run.notebook)) for run in runs)
     say("execute", f"{new} cells executed, {total - new} taken from the cache")
-    return {page: done[key] for page, key in keys.items()}
+    return {page: done[one] for page, one in key.items()}

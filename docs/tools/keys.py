@@ -114,11 +114,10 @@ def named_in_file(path: Path) -> Names:
 @functools.cache
 def data_files() -> dict[Path, frozenset[str]]:
     """Every file that may be read while a page runs, with the names it can be asked for by."""
-    package = [p for p in (ROOT / "examples").rglob("*") if p.is_file()]
-    package = [p for p in package if p.suffix not in NO_OUTPUT]
+    package = [p for p in (ROOT / "examples").rglob("*") if p.suffix not in NO_OUTPUT]
     more = [*(DOCS / "data").glob("*"), *(ROOT / "bench").glob("*.json")]
     found = {}
-    for path in [*package, *more]:
+    for path in filter(Path.is_file, [*package, *more]):
         names = {path.name}
         if path in package:  # "seejax.see.figures", as Matplotlib names a style in a package
             names.add(".".join(path.relative_to(ROOT / "examples").with_suffix("").parts))
@@ -150,6 +149,17 @@ def prefixes(modules: frozenset[str]) -> Iterator[list[str]]:
         parts = module.split(".")
         if parts[0] in packages():
             yield from (parts[:length] for length in range(1, len(parts) + 1))
+
+
+def state() -> str:
+    """A digest of the pages and of all that any key is made of, to see what is edited meanwhile."""
+    for cached in (packages, named_in_file, data_files):
+        cached.cache_clear()
+    modules = (path for root in MODULES for path in root.rglob("*.py"))
+    digest = hashlib.sha256()
+    for path in sorted({ROOT / "requirements.lock", *DOCS.rglob("*.md"), *data_files(), *modules}):
+        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
 
 
 def key(notebook: nbformat.NotebookNode) -> str:

@@ -34,9 +34,12 @@ def chromium() -> Iterator[Browser]:
     sys.path.append(str(ROOT / "tests"))
     import chromium
 
-    chromium.chinese_font()
     with sync_playwright() as playwright:
-        path = chromium.executable(playwright.chromium.executable_path)
+        try:
+            chromium.chinese_font()
+            path = chromium.executable(playwright.chromium.executable_path)
+        except RuntimeError as error:  # which says what to install
+            raise BuildError(error) from None
         browser = playwright.chromium.launch(executable_path=path, args=chromium.ARGUMENTS)
         yield browser
         browser.close()

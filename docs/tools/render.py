@@ -13,7 +13,7 @@ from typing import Any
 
 import nbformat
 
-from tools import cache, markdown, notebooks
+from tools import cache, markdown, notebooks, policy
 from tools.book import BUILD, DOCS, ROOT, BuildError, pages, say
 
 WORK = BUILD / "sphinx"
@@ -29,8 +29,9 @@ def digest(paths: Iterable[Path]) -> str:
 def state(language: str, executed: dict[Path, nbformat.NotebookNode]) -> State:
     """What a rendering is made of, beyond what Sphinx looks at by itself.
 
-    It sees a changed page, template or setting; not the code of extensions, the words of the
-    site, the style sheets that a page's links are stamped with, or what a page's cells show.
+    It sees a changed template or setting; not the code of extensions, the words of the site, the
+    style sheets that a page's links are stamped with, or what a page's cells show. A changed page
+    it sees by the clock, which may have been set back, or have stood when the page was edited.
     """
     data = (path for path in (DOCS / "data").rglob("*") if path.is_file())
     tools = [DOCS / "tools" / "book.py", DOCS / "tools" / "inventories.py", *data]
@@ -41,10 +42,10 @@ def state(language: str, executed: dict[Path, nbformat.NotebookNode]) -> State:
         "assets": digest(
             [*(DOCS / "_static").glob("*.*"), *package.rglob("*.css"), *package.rglob("*.js")]
         ),
-        "outputs": {
-            page.relative_to(folder).with_suffix("").as_posix(): cache.content(notebook)
-            for page, notebook in executed.items()
-            if page.is_relative_to(folder)
+        "pages": {
+            page.relative_to(folder).with_suffix("").as_posix(): digest([page])
+            + (cache.content(executed[page]) if page in executed else "")
+            for page in pages(language)
         },
     }
 
@@ -55,14 +56,14 @@ def forget(work: Path, now: State) -> None:
     try:
         last = json.loads((work / "finished").read_text("utf8"))
         (work / "finished").unlink()
-        shown, machinery, assets = (last[part] for part in ("outputs", "machinery", "assets"))
+        shown, machinery, assets = (last[part] for part in ("pages", "machinery", "assets"))
     except (OSError, ValueError, LookupError, TypeError):
         shown, machinery, assets = {}, None, None
     if machinery != now["machinery"]:
         shutil.rmtree(work)
         work.mkdir()
         return
-    for name, digest in now["outputs"].items():
+    for name, digest in now["pages"].items():
         if shown.get(name) != digest:  # Sphinx reads a page again that it has no tree of
             (work / "doctrees" / f"{name}.doctree").unlink(missing_ok=True)
     if assets != now["assets"]:
@@ -85,21 +86,36 @@ def sphinx(language: str, now: State) -> subprocess.Popen:
     )
 
 
-def publish(language: str, now: State, out: Path) -> None:
+def put_back(out: Path) -> None:
+    """Bring back the last good site of a build that was killed while it put a new one in place."""
+    old = out.with_name(out.name + ".old")
+    if old.exists() and not out.exists():
+        old.rename(out)
+
+
+def publish(language: str, now: State, out: Path, draft: bool) -> None:
     """Put a finished site in its place at once; until then the last good one stays."""
     (WORK / language / "finished").write_text(json.dumps(now), "utf8")
     new, old = out.with_name(out.name + ".new"), out.with_name(out.name + ".old")
     for leftover in (new, old):
         shutil.rmtree(leftover, ignore_errors=True)
-    shutil.copytree(WORK / language / "html", new)
+    try:
+        shutil.copytree(WORK / language / "html", new)
+        if not draft:
+            policy.guard(new)
+    except OSError as error:  # shutil.Error has a list of them
+        why = error.strerror or error.args[0][0][2]
+        raise BuildError(f"{new.relative_to(out.parents[1])}: {why}; the last site stays") from None
     if out.exists():
         out.rename(old)
     new.rename(out)
     shutil.rmtree(old, ignore_errors=True)
 
 
-def render(targets: dict[str, Path], executed: dict[Path, nbformat.NotebookNode]) -> None:
-    """Both languages at once; every warning is an error."""
+def render(
+    targets: dict[str, Path], executed: dict[Path, nbformat.NotebookNode], draft: bool = False
+) -> None:
+    """Both languages at once; every warning is an error. A draft's pages have no policy."""
     begin = time.perf_counter()
     cache.hand_over(executed.values(), EXECUTED)
     states = {language: state(language, executed) for language in targets}
@@ -126,4 +142,4 @@ def render(targets: dict[str, Path], executed: dict[Path, nbformat.NotebookNode]
     for language, out in targets.items():
         notebooks.write(language, executed, WORK / language / "html")
         markdown.write(language, executed, WORK / language / "html")
-        publish(language, states[language], out)
+        publish(language, states[language], out, draft)
