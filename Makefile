@@ -4,13 +4,13 @@ BIN := .venv/bin
 TOOLS := PYTHONPATH=docs $(BIN)/python -m
 DOCS := .venv/ready-docs
 TEST := .venv/ready-test
-SLOW := $(addprefix tests/test_,$(addsuffix .py,site names weight offline search notebooks machines build training steps see_trace entmax see_grad parallel processes see_browser see_command see_calls see_axes classifier loader predict see_pictures digits linear_regression attention))
+SLOW := $(addprefix tests/test_,$(addsuffix .py,site names weight offline search notebooks machines build training steps see_trace entmax see_grad parallel processes see_browser see_command see_calls see_axes classifier loader predict see_pictures digits linear_regression attention outputs))
 QUICK := conftest.py $(filter-out $(SLOW),$(wildcard tests/*.py tests/slurm/*.py)) docs README.md
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE # every page and test starts a Python: 1 s with its bytecode, 4 s without
-.PHONY: help html serve zip epub pdf check test notebooks inventories linkcheck test-slurm screenshot audit bench pair lock clean
+.PHONY: help html serve zip epub pdf check test accept notebooks inventories linkcheck test-slurm screenshot audit bench pair lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
@@ -43,6 +43,9 @@ check: lint ## a minute: style, spelling, types, schemas, pairs, prose, quick un
 test: lint html ## everything: the build, every page in Chromium, training, doctests
 	@$(BIN)/pytest -q -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
 	  $(SLOW) $(QUICK) examples CONTRIBUTING.md # the slow ones first: none is left alone at the end
+
+accept: $(TEST) html ## after reading what the pages show now: take it for what they have to show
+	@$(BIN)/pytest -q tests/test_outputs.py --snapshot-update
 
 notebooks: $(TEST) html ## run every notebook top to bottom, with the package as it is published
 	@$(TOOLS) tools.elsewhere
