@@ -10,7 +10,7 @@ QUICK := conftest.py $(filter-out $(SLOW),$(wildcard tests/*.py tests/slurm/*.py
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE # every page and test starts a Python: 1 s with its bytecode, 4 s without
-.PHONY: help html serve zip epub pdf check test accept notebooks inventories linkcheck test-slurm screenshot audit bench pair lock clean
+.PHONY: help html serve zip epub pdf check test accept mutate notebooks inventories linkcheck test-slurm screenshot audit bench pair lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
@@ -46,6 +46,9 @@ test: lint html ## everything: the build, every page in Chromium, training, doct
 
 accept: $(TEST) html ## after reading what the pages show now: take it for what they have to show
 	@$(BIN)/pytest -q tests/test_outputs.py --snapshot-update
+
+mutate: $(DOCS) ## which checks can fail? an hour; PAGE="jit vmap" just those; the page about shows it
+	@$(TOOLS) tools.mutate $(PAGE)
 
 notebooks: $(TEST) html ## run every notebook top to bottom, with the package as it is published
 	@$(TOOLS) tools.elsewhere
