@@ -10,7 +10,7 @@ QUICK := conftest.py $(filter-out $(SLOW),$(wildcard tests/*.py tests/slurm/*.py
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE # every page and test starts a Python: 1 s with its bytecode, 4 s without
-.PHONY: help html serve zip epub pdf check test accept mutate notebooks inventories linkcheck test-slurm screenshot audit bench pair lock clean
+.PHONY: help html serve zip epub pdf check test accept mutate notebooks inventories linkcheck test-slurm test-matrix screenshot audit bench pair lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
@@ -56,6 +56,9 @@ notebooks: $(TEST) html ## run every notebook top to bottom, with the package as
 test-slurm: $(TEST) ## train under a real Slurm of one node, kill, resume (root; Debian or Ubuntu)
 	@$(BIN)/python tests/slurm/run_under_slurm.py
 
+test-matrix: $(DOCS) ## all of it with the oldest packages, the newest and those to come; ROW="oldest" just that
+	@$(TOOLS) tools.matrix $(ROW)
+
 screenshot: $(TEST) html ## take README's picture of the built front page
 	@$(TOOLS) tools.screenshot
 
@@ -80,9 +83,11 @@ pair: $(DOCS) ## after reading both languages of a page again: make pair PAGE=ji
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url
 
-lock: $(DOCS) ## resolve pyproject.toml anew into the lock files
-	$(COMPILE) --upgrade pyproject.toml --extra training --group docs -o requirements.lock
-	$(COMPILE) --upgrade --group test -c requirements.lock -o requirements-test.lock
+NEWER := $(if $(UPGRADE),$(addprefix --upgrade-package ,$(UPGRADE)),--upgrade)
+
+lock: $(DOCS) ## resolve pyproject.toml anew into the lock files; UPGRADE="jax jaxlib" just those
+	$(COMPILE) $(NEWER) pyproject.toml --extra training --group docs -o requirements.lock
+	$(COMPILE) $(NEWER) --group test -c requirements.lock -o requirements-test.lock
 
 clean: ## remove everything that was built, .venv too
 	rm -rf build .venv .pytest_cache .ruff_cache

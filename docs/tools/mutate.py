@@ -39,7 +39,7 @@ from tools.keys import code_cells
 from tools.mutants import REPORT, Change, changed, changes, checks, digest, is_check, reports
 
 MOST, OWN = 12, 4  # mutants of a cell, and of each check in it; of more, these are chosen evenly
-CELL_S = 30  # that the mutants of a cell may take together
+CELL_S = 30  # of processors that the mutants of a cell may take together
 PAGE_S = 1800
 
 
@@ -198,7 +198,7 @@ def judge(sources: list[str], expected: frozenset[int] = frozenset()) -> Report:
 
 def spoil(program: Program, report: Report, cell: int, subject: int, limit_s: float) -> None:
     """Try the checks of a cell by the mutants of a cell: itself, or one that made its names."""
-    source, end = program.sources[subject], time.monotonic() + CELL_S
+    source, end = program.sources[subject], time.process_time() + CELL_S
     trees = {subject: ast.parse(source), cell: ast.parse(program.sources[cell])}
     try:
         steady = program.outcome(cell, trees, limit_s)  # a cell may not run twice alike
@@ -206,7 +206,7 @@ def spoil(program: Program, report: Report, cell: int, subject: int, limit_s: fl
         return
     possible = changes(source)
     for batch in [*rounds(possible), *([one] for one in chosen(possible))]:
-        if time.monotonic() > end or (subject != cell and batch[0].check is not None):
+        if time.process_time() > end or (subject != cell and batch[0].check is not None):
             continue
         mutant = trees | {subject: changed(source, *batch)}
         report.mutants.extend((subject, change) for change in batch)
