@@ -4,13 +4,13 @@ BIN := .venv/bin
 TOOLS := PYTHONPATH=docs $(BIN)/python -m
 DOCS := .venv/ready-docs
 TEST := .venv/ready-test
-SLOW := $(addprefix tests/test_,$(addsuffix .py,site names weight security faults offline search notebooks machines build training steps see_trace entmax see_grad parallel processes see_browser see_command see_calls see_axes classifier loader predict see_pictures digits linear_regression attention))
+SLOW := $(addprefix tests/test_,$(addsuffix .py,site names weight security faults offline search notebooks machines build training steps see_trace entmax see_grad parallel processes see_browser see_command see_calls see_axes classifier loader predict see_pictures digits linear_regression attention outputs))
 QUICK := conftest.py $(filter-out $(SLOW),$(wildcard tests/*.py tests/slurm/*.py)) docs README.md
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE # every page and test starts a Python: 1 s with its bytecode, 4 s without
-.PHONY: help html serve zip epub pdf check test notebooks inventories linkcheck test-slurm screenshot audit audit-packages bench pair lock clean
+.PHONY: help html serve zip epub pdf check test notebooks inventories linkcheck test-slurm screenshot audit audit-packages bench pair lock clean accept mutate test-matrix
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' Makefile
@@ -44,11 +44,20 @@ test: lint html ## everything: the build, every page in Chromium, training, doct
 	@$(BIN)/pytest -q -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
 	  $(SLOW) $(QUICK) examples CONTRIBUTING.md # the slow ones first: none is left alone at the end
 
+accept: $(TEST) html ## after reading what the pages show now: take it for what they have to show
+	@$(BIN)/pytest -q tests/test_outputs.py --snapshot-update
+
+mutate: $(DOCS) ## which checks can fail? an hour; PAGE="jit vmap" just those; the page about shows it
+	@$(TOOLS) tools.mutate $(PAGE)
+
 notebooks: $(TEST) html ## run every notebook top to bottom, with the package as it is published
 	@$(TOOLS) tools.elsewhere
 
 test-slurm: $(TEST) ## train under a real Slurm of one node, kill, resume (root; Debian or Ubuntu)
 	@$(BIN)/python tests/slurm/run_under_slurm.py
+
+test-matrix: $(DOCS) ## all of it with the oldest packages, the newest and those to come; ROW="oldest" just that
+	@$(TOOLS) tools.matrix $(ROW)
 
 screenshot: $(TEST) html ## take README's picture of the built front page
 	@$(TOOLS) tools.screenshot
@@ -78,9 +87,11 @@ pair: $(DOCS) ## after reading both languages of a page again: make pair PAGE=ji
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url
 
-lock: $(DOCS) ## resolve pyproject.toml anew into the lock files
-	$(COMPILE) --upgrade pyproject.toml --extra training --group docs -o requirements.lock
-	$(COMPILE) --upgrade --group test -c requirements.lock -o requirements-test.lock
+NEWER := $(if $(UPGRADE),$(addprefix --upgrade-package ,$(UPGRADE)),--upgrade)
+
+lock: $(DOCS) ## resolve pyproject.toml anew into the lock files; UPGRADE="jax jaxlib" just those
+	$(COMPILE) $(NEWER) pyproject.toml --extra training --group docs -o requirements.lock
+	$(COMPILE) $(NEWER) --group test -c requirements.lock -o requirements-test.lock
 
 clean: ## remove everything that was built, .venv too
 	rm -rf build .venv .pytest_cache .ruff_cache

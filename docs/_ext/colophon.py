@@ -14,6 +14,7 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.util.docutils import ReferenceRole, SphinxRole
 
+from tools import census
 from tools.book import ROOT, project
 
 # How a forge spells the address at which a file is edited; {} is the file.
@@ -85,13 +86,20 @@ def edit_address(url: str, path: str) -> str:
 
 
 def facts() -> dict[str, str]:
-    """What {built}`…` can say: the version of JAX, and the day (UTC) on which the site was built.
+    """What {built}`…` can say: the version of JAX, the day (UTC) on which the site was built, on
+    which machine, and how many functions test it.
 
     >>> facts()["jax"] == jax.__version__
     True
     """
     seconds = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
-    return {"jax": version("jax"), "date": time.strftime("%Y-%m-%d", time.gmtime(seconds))}
+    day = time.strftime("%Y-%m-%d", time.gmtime(seconds))
+    return {
+        "jax": version("jax"),
+        "date": day,
+        "machine": census.machine(),
+        "tests": str(census.number_of_tests()),
+    }
 
 
 class Fact(nodes.Inline, nodes.TextElement):

@@ -22,6 +22,7 @@ from _ext.chinese import joins
 from _ext.colophon import facts, repository
 from _ext.terms import PAGE, PREFIX, full_name, terms
 from tools.book import DOCS, BuildError, pages, words
+from tools.census import told
 from tools.pairs import AnyDirective, markdown
 from tools.stubs import stubs
 
@@ -200,6 +201,8 @@ class Plain(NamedTuple):
             return "\n\n".join(f"```python\n{stubs(module)}\n```" for module in modules)
         if name == "terms":
             return "\n\n".join(self.terms(argument))
+        if name == "about":
+            return self.prose(told(argument, self.language, names(self.language)))
         if name == "toctree":  # the map of the front page says the same in words
             return ""
         raise BuildError(f"{self.page}: tools.plain does not know the directive {{{name}}}")
