@@ -63,7 +63,7 @@ def test_typing_an_old_name_finds_its_entry(reader, language: str) -> None:
 
 def test_the_field_is_used_by_keyboard_and_announced(reader) -> None:
     page = reader().open("en/today.html")
-    field = page.get_by_role("searchbox", name="A name or a claim of old code")
+    field = page.get_by_role("searchbox", name="Type a name of your code, or a word of a claim")
     field.focus()
     page.keyboard.type("index_update")
     assert "index-update" in shown(page)

@@ -35,7 +35,7 @@ def explained(entry: dict, language: str) -> str:
     >>> print(explained(entries()["google-brain"], "en"))
     It was true when it was written. ... OpenXLA.
     <BLANKLINE>
-    Source: [OpenXLA](https://openxla.org/xla)
+    Source: [Google DeepMind](...) · [OpenXLA](https://openxla.org/xla)
     """
     said = words(language)
     parts = []
@@ -50,8 +50,7 @@ def explained(entry: dict, language: str) -> str:
         parts += [said[label], f"```python\n{entry['today']}```"]
     parts.append(entry["why"][language])
     if "source" in entry:
-        address, name = entry["source"]
-        parts.append(f"{said['today_source']}[{name}]({address})")
+        parts.append(said["today_source"] + entry["source"])
     return "\n\n".join(parts)
 
 
