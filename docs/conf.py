@@ -13,7 +13,7 @@ tree = "zh" if tags.has("zh") else "en"  # noqa: F821 - Sphinx defines tags
 words = book.words(tree)
 
 # -- extensions: myst-nb, and what docs/_ext adds --------------------------------------------------
-extensions = ["myst_nb", "languages", "chinese", "mathml", "pictures", "folded", "terms"]
+extensions = ["myst_nb", "languages", "chinese", "mathml", "pictures", "folded", "terms", "today"]
 extensions += ["names", "sharing", "machines", "search", "colophon", "figures", "running", "light"]
 extensions += ["sphinx.ext.intersphinx", "code_links", "about"]
 extensions += ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "docstrings"]

@@ -18,6 +18,7 @@ from sphinx.config import Config
 from sphinx.directives.code import LiteralIncludeReader
 from sphinx.util.nodes import explicit_title_re
 
+from _ext import today
 from _ext.chinese import joins
 from _ext.colophon import facts, repository
 from _ext.terms import PAGE, PREFIX, full_name, terms
@@ -51,12 +52,14 @@ class Section(NamedTuple):
 
 @functools.cache
 def sections(language: str) -> dict[str, Section]:
-    """Every anchor of a language's pages, and every term.
+    """Every anchor of a language's pages, every term and every entry of old code.
 
     >>> sections("en")["numpy"].page, sections("zh")["term-tracer"]
     ('numpy', Section(page='terms', title='追踪器（tracer）'))
     """
     found = {PREFIX + n: Section(PAGE, full_name(t, language)) for n, t in terms().items()}
+    for name, entry in today.entries().items():
+        found[today.PREFIX + name] = Section(today.PAGE, entry["said"][language])
     for path in pages(language):
         page = path.relative_to(DOCS / language).with_suffix("").as_posix()
         above = re.findall(r"^\(([\w-]+)\)=\n+(?:#+ (.+))?", path.read_text("utf8"), re.MULTILINE)
@@ -203,6 +206,8 @@ class Plain(NamedTuple):
             return "\n\n".join(self.terms(argument))
         if name == "about":
             return self.prose(told(argument, self.language, names(self.language)))
+        if name == "today":
+            return self.text("\n\n".join(self.old_code(argument)))
         if name == "toctree":  # the map of the front page says the same in words
             return ""
         raise BuildError(f"{self.page}: tools.plain does not know the directive {{{name}}}")
@@ -213,6 +218,13 @@ class Plain(NamedTuple):
             if term["group"] == group:
                 explained = self.prose(term["explain"][self.language])
                 yield f"- **{full_name(term, self.language)}**\n\n  {explained}"
+
+    def old_code(self, topic: str) -> Iterator[str]:
+        """The entries of a topic; without one, the field that finds them: nothing."""
+        for entry in today.entries().values():
+            if entry["topic"] == topic:
+                shown = textwrap.indent(today.explained(entry, self.language), "  ")
+                yield f"- **{entry['said'][self.language]}**\n\n{shown}"
 
 
 def plain(

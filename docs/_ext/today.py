@@ -1,0 +1,141 @@
+"""The page of old code, made from docs/data/today.toml, and the way from the sections to it.
+
+{today} is the field that finds an entry (today.js); {today} with a topic shows the topic's entries.
+A section that an entry belongs to ends with a line that leads there.
+"""
+
+import functools
+import re
+import tomllib
+from html import escape
+
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
+
+from tools.book import DOCS, words
+
+DATA = DOCS / "data" / "today.toml"
+PREFIX = "today-"  # of an anchor
+PAGE = "today"
+
+
+@functools.cache
+def entries() -> dict[str, dict]:
+    """Every entry by its id.
+
+    >>> entries()["tree-map"]["see"]
+    ['pytrees-map']
+    """
+    return tomllib.loads(DATA.read_text("utf8"))
+
+
+def explained(entry: dict, language: str) -> str:
+    """What an entry shows under its title, as a page would write it.
+
+    >>> print(explained(entries()["google-brain"], "en"))
+    It was true when it was written. ... OpenXLA.
+    <BLANKLINE>
+    Source: [Google DeepMind](...) · [OpenXLA](https://openxla.org/xla)
+    """
+    said = words(language)
+    parts = []
+    if "old" in entry:
+        parts += [said["today_old"], f"```python\n{entry['old']}```"]
+    if "fails" in entry:
+        parts += [said["today_fails"], f"```text\n{entry['fails']}\n```"]
+    if "misleads" in entry:
+        parts += [said["today_misleads"], f"```python\n{entry['misleads']}```"]
+    if "today" in entry:
+        label = "today_new" if "old" in entry else "today_shown"
+        parts += [said[label], f"```python\n{entry['today']}```"]
+    parts.append(entry["why"][language])
+    if "source" in entry:
+        parts.append(said["today_source"] + entry["source"])
+    return "\n\n".join(parts)
+
+
+def title(entry: dict, language: str) -> list[nodes.Node]:
+    """What old tutorials say, with code as code."""
+    parts = re.split("`", entry["said"][language])
+    return [nodes.literal(p, p) if n % 2 else nodes.Text(p) for n, p in enumerate(parts) if p]
+
+
+class Filter(nodes.Element):
+    """The field that today.js fills a place with; without a script there is none."""
+
+
+def open_filter(translator, node) -> None:
+    said = words(node["language"])
+    attributes = {"class": "today-filter", "data-found": said["today_found"]}
+    label = (
+        f"<label>{escape(said['today_filter'])} <input type='search' spellcheck='false'></label>"
+    )
+    field = f"<template>{label} <output></output></template>"
+    translator.body.append(translator.starttag(node, "div", "", **attributes) + field)
+
+
+def close_filter(translator, node) -> None:
+    translator.body.append("</div>\n")
+
+
+class Today(SphinxDirective):
+    optional_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(str(DATA))
+        language = "zh" if self.config.language.startswith("zh") else "en"
+        if not self.arguments:
+            return [Filter(language=language)]
+        topic = {name: e for name, e in entries().items() if e["topic"] == self.arguments[0]}
+        if not topic:
+            raise self.error(f"no entry of docs/data/today.toml has the topic {self.arguments[0]}")
+        listed = nodes.definition_list(classes=["today"])
+        for name, entry in topic.items():
+            term = nodes.term("", "", *title(entry, language), names=[PREFIX + name])
+            self.state.document.note_explicit_target(term)
+            body = self.parse_text_to_nodes(explained(entry, language))
+            if "see" in entry:
+                body += self.parse_text_to_nodes(" · ".join(f"[](#{at})" for at in entry["see"]))
+                body[-1]["classes"] += ["term-see", "no-search"]
+            listed += nodes.definition_list_item("", term, nodes.definition("", *body))
+        return [listed]
+
+
+def treated(section: nodes.section) -> list[str]:
+    """The entries that belong to a section."""
+    return [name for name, e in entries().items() if set(e.get("see", ())) & set(section["ids"])]
+
+
+def note_sections(app, doctree) -> None:
+    """A page with such a section is read again when the entries change."""
+    if any(map(treated, doctree.findall(nodes.section))):
+        app.env.note_dependency(str(DATA))
+
+
+def lead_to_entries(app, doctree, docname) -> None:
+    if app.builder.format != "html" or PAGE not in app.env.found_docs:
+        return
+    language = "zh" if app.config.language.startswith("zh") else "en"
+    page = app.builder.get_relative_uri(docname, PAGE)
+    for section in list(doctree.findall(nodes.section)):
+        if not (names := treated(section)):
+            continue
+        line = nodes.paragraph(classes=["term-see", "no-search"])
+        line += nodes.Text(words(language)["today_lead"])
+        for n, name in enumerate(names):
+            line += nodes.Text(" · ") if n else nodes.Text("")
+            to = f"{page}#{PREFIX}{name}"
+            line += nodes.reference(
+                "", "", *title(entries()[name], language), refuri=to, internal=True
+            )
+        inner = (n for n, child in enumerate(section) if isinstance(child, nodes.section))
+        section.insert(next(inner, len(section)), line)  # before the sections inside it
+
+
+def setup(app) -> dict:
+    app.add_node(Filter, html=(open_filter, close_filter))
+    app.add_directive("today", Today)
+    app.connect("doctree-read", note_sections)
+    app.connect("doctree-resolved", lead_to_entries)
+    app.add_js_file("today.js")
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
