@@ -14,7 +14,8 @@ words = book.words(tree)
 
 # -- extensions: myst-nb, and what docs/_ext adds --------------------------------------------------
 extensions = ["myst_nb", "languages", "chinese", "mathml", "pictures", "folded", "terms"]
-extensions += ["names", "sharing", "machines", "search", "colophon", "figures", "running", "light"]
+extensions += ["errors", "names", "sharing", "machines", "search", "colophon", "figures", "running"]
+extensions += ["light"]
 extensions += ["sphinx.ext.intersphinx", "code_links"]
 extensions += ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "docstrings"]
 myst_enable_extensions = book.MYST_EXTENSIONS
