@@ -67,20 +67,15 @@ class Errors(SphinxDirective):
         language = "zh" if self.config.language.startswith("zh") else "en"
         title = nodes.term("", "", nodes.literal("", headword(entry)), names=[PREFIX + name])
         self.state.document.note_explicit_target(title)
-        links = " · ".join(f"[](#{anchor})" for anchor in entry.see)
-        see = self.parse_text_to_nodes(links)
+        see = self.parse_text_to_nodes(" · ".join(f"[](#{anchor})" for anchor in entry.see))
         see[-1]["classes"] += ["term-see", "no-search"]
         fold = HideCodeCellNode("", prompt_show="cured", prompt_hide="cured")
         fold += [block(code, CODE, "cell_input") for code in (entry.code, entry.cured)]
-        explained = [entry.cause[language], entry.cure[language]]
-        parts = [part for text in explained for part in self.parse_text_to_nodes(text)]
-        return nodes.definition_list_item(
-            "",
-            title,
-            nodes.definition(
-                "", block(message, "text", "cell_output", "traceback"), *parts, fold, *see
-            ),
-        )
+        parts = [block(message, "text", "cell_output", "traceback")]
+        for text in entry.cause, entry.cure:
+            parts += self.parse_text_to_nodes(text[language])
+        parts += [nodes.container("", fold, classes=["tag_cured"]), *see]
+        return nodes.definition_list_item("", title, nodes.definition("", *parts))
 
 
 def block(text: str, language: str, *classes: str) -> nodes.Element:

@@ -133,7 +133,7 @@ def message(code: str) -> str:
         said = f"{type(error).__name__}: {error}"
     else:
         raise ValueError(f"this raises nothing:\n{code}")
-    said = re.sub(r"\n*See https://\S+|\s*\(https://\S+\)|(?: at)? 0x[0-9a-f]+", "", said)
+    said = re.sub(r"(?m)^See https://\S+$|\s*\(https://\S+\)|(?: at)? 0x[0-9a-f]+", "", said)
     said = re.sub(r"(<\w+) \d{9,}>", r"\1>", said)
     return re.sub(r"\n\s*\n", "\n", said).strip()
 
