@@ -100,6 +100,8 @@ def short(error: BaseException) -> str:
 
 TRACEBACKS = {
     "tracer-bool": python,
+    "out-of-memory": lambda error: python(error).replace("jax.errors.", "jaxlib._jax."),
+    "nnx-trace-level": lambda error: AFTER + python(error),
     "tracer-array": lambda error: NOISE + python(error),
     "immutable": lambda error: python(error).replace("\n", "\r\n"),
     "scan-carry": lambda error: ipython(error, "Context", "linux"),

@@ -184,7 +184,7 @@ def main() -> int:
     args = parser.parse_args()
     said = WORDS[args.lang]
     for stream in (sys.stdout, sys.stderr):  # a terminal may lack what a text needs
-        stream.reconfigure(errors="replace")
+        stream.reconfigure(errors="replace")  # pyrefly: ignore
     try:
         raw = Path(args.file).read_bytes() if args.file else sys.stdin.buffer.read()
         text = text_of(raw)
