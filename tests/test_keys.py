@@ -30,6 +30,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "examples/pack/lazy.py": "def f():\n    from .part import leaf\n",
         "examples/pack/told.py": '"""Beside pack.alone; >>> from pack import alone"""\n',
         "examples/pack/dressed.py": "style = 'pack.part.look'\ncss = 'look.css'\n",
+        "examples/pack/known.py": "DATA = 'known.toml'\n",
+        "examples/pack/known.toml": "",
         "examples/pack/part/look.mplstyle": "",
         "examples/pack/look.css": "",
         "examples/figures.mplstyle": "",
@@ -57,6 +59,7 @@ PART = {"pack/part/__init__.py", "pack/part/twig.py", "pack/alone.py"}
         ("import jax, numpy.linalg", set()),
         ("import pack", {"pack/__init__.py"}),
         ("from pack import alone", {"pack/alone.py"}),
+        ("from pack import known", {"pack/known.py", "pack/known.toml"}),  # one name, two files
         ("import pack.alone as a", {"pack/alone.py"}),
         ("from pack.part import leaf", PART | {"pack/part/leaf.py"}),
         ("def f():\n    from pack import direct", PART | {"pack/part/leaf.py", "pack/direct.py"}),

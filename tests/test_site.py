@@ -272,7 +272,8 @@ FIGURES = """async () => {
 
 
 # What is cut by its own place, and would have to be scrolled: formulas, tables, pictures of `see`.
-CUT = """() => [...document.querySelectorAll("article :is(.math, .see-scroll, .cell_output, table)")]
+CUT = """() => [...document.querySelectorAll(
+    "article :is(.math, .see-scroll, .cell_output, table)")]
   .filter(e => e.scrollWidth > e.clientWidth + 1)
   .map(e => `${e.className}: ${e.textContent.trim().slice(0, 60)}`)"""
 

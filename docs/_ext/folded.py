@@ -17,6 +17,7 @@ KINDS = {
     "tag_hide-input": "code",
     "tag_hide-cell": "check",
     "tag_hide-output": "output",
+    "tag_cured": "cured",  # of an error: errors.py
 }
 
 

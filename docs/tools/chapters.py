@@ -120,7 +120,7 @@ def unfold(article: Tag, said: dict[str, str]) -> None:
     >>> print(soup.div.div)
     <div class="unfolded"><p class="fold">Output</p>3</div>
     """
-    for cell in article.select(".cell"):
+    for cell in article.select("[class*=tag_]"):
         for summary in cell.select("details.folded > summary"):
             kind = next(kind for tag, kind in KINDS.items() if tag in cell["class"])
             summary.string = said[kind]

@@ -81,7 +81,8 @@ def named(source: str, package: str = "") -> Names:
             for module, names in re.findall(rf"\bfrom +({one}[\w.]*) +import +([^\n;]+)", text):
                 found.update(f"{module}.{name}" for name in re.findall(r"\w+", names))
     data = {name for names in data_files().values() for name in names}
-    return frozenset(found - data), frozenset(strings)
+    modules = {name for name in found if name not in data or file_of(name)}
+    return frozenset(modules), frozenset(strings)
 
 
 def strings_in(tree: ast.AST) -> set[str]:

@@ -1,6 +1,7 @@
 """A page's MyST as Markdown that everyone reads: notebooks elsewhere, forges, machines.
 
-What only Sphinx knows is put in: where links lead, the values of {glue:text}, included code, terms.
+What only Sphinx knows is put in: where links lead, the values of {glue:text}, included code, terms,
+errors.
 Formulas, tables and code stay as they are. What is not known here is an error, never left over.
 """
 
@@ -21,7 +22,9 @@ from sphinx.util.nodes import explicit_title_re
 from _ext import today
 from _ext.chinese import joins
 from _ext.colophon import facts, repository
+from _ext.errors import MESSAGES, headword, of_topic, read_messages
 from _ext.terms import PAGE, PREFIX, full_name, terms
+from seejax import errors
 from tools.book import DOCS, BuildError, pages, words
 from tools.census import told
 from tools.pairs import AnyDirective, markdown
@@ -52,7 +55,7 @@ class Section(NamedTuple):
 
 @functools.cache
 def sections(language: str) -> dict[str, Section]:
-    """Every anchor of a language's pages, every term and every entry of old code.
+    """Every anchor of a language's pages, every term, every entry of old code and every error.
 
     >>> sections("en")["numpy"].page, sections("zh")["term-tracer"]
     ('numpy', Section(page='terms', title='追踪器（tracer）'))
@@ -60,6 +63,8 @@ def sections(language: str) -> dict[str, Section]:
     found = {PREFIX + n: Section(PAGE, full_name(t, language)) for n, t in terms().items()}
     for name, entry in today.entries().items():
         found[today.PREFIX + name] = Section(today.PAGE, entry["said"][language])
+    for name, entry in errors.entries().items():
+        found[errors.PREFIX + name] = Section(errors.PAGE, f"`{headword(entry)}`")
     for path in pages(language):
         page = path.relative_to(DOCS / language).with_suffix("").as_posix()
         above = re.findall(r"^\(([\w-]+)\)=\n+(?:#+ (.+))?", path.read_text("utf8"), re.MULTILINE)
@@ -208,6 +213,8 @@ class Plain(NamedTuple):
             return self.prose(told(argument, self.language, names(self.language)))
         if name == "today":
             return self.text("\n\n".join(self.old_code(argument)))
+        if name == "errors":
+            return "\n\n".join(self.errors(argument))
         if name == "toctree":  # the map of the front page says the same in words
             return ""
         raise BuildError(f"{self.page}: tools.plain does not know the directive {{{name}}}")
@@ -225,6 +232,16 @@ class Plain(NamedTuple):
             if entry["topic"] == topic:
                 shown = textwrap.indent(today.explained(entry, self.language), "  ")
                 yield f"- **{entry['said'][self.language]}**\n\n{shown}"
+
+    def errors(self, topic: str) -> Iterator[str]:
+        """The errors of a topic: message, cause, cure, and the code before and after."""
+        messages = read_messages(self.values[MESSAGES])
+        for name, entry in of_topic(topic).items():
+            texts = (self.prose(text[self.language]) for text in (entry.cause, entry.cure))
+            codes = (f"```python\n{code.strip()}\n```" for code in (entry.code, entry.cured))
+            parts = (f"```text\n{messages[name]}\n```", *texts, *codes)
+            item = textwrap.indent("\n\n".join(parts), "  ")
+            yield f"- `{headword(entry)}`\n\n{item}"
 
 
 def plain(

@@ -1,0 +1,214 @@
+"""A dictionary of the errors that learners of JAX meet: what a traceback means, and the cure.
+
+    python -m seejax.errors < traceback.txt            # or the name of a file
+    python -m seejax.errors --lang zh traceback.txt
+
+It needs the standard library alone: where JAX is broken or missing, it still names an error.
+"""
+
+import argparse
+import contextlib
+import functools
+import importlib.metadata
+import io
+import linecache
+import locale
+import os
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+DATA = Path(__file__).with_name("errors.toml")
+PAGE, PREFIX = "errors", "error-"  # where the book has the entries, and how their anchors begin
+GAP = 400  # characters, at most, that "…" stands for
+
+WORDS = {
+    "zh": {
+        "cause": "原因：{}",
+        "cure": "办法：{}",
+        "unknown": "错误词典里没有这个错误。",
+        "nothing": "没有输入。用法：python -m seejax.errors < traceback.txt",
+        "binary": "输入不是文本。",
+        "unread": "读不了 {}：{}",
+    },
+    "en": {
+        "cause": "Cause: {}",
+        "cure": "Cure: {}",
+        "unknown": "The dictionary has no such error.",
+        "nothing": "Nothing to read. Usage: python -m seejax.errors < traceback.txt",
+        "binary": "This is not text.",
+        "unread": "Cannot read {}: {}",
+    },
+}
+
+
+class Entry(NamedTuple):
+    """One error.
+
+    Attributes:
+      topic: the part of JAX, or the library, that it belongs to.
+      says: exceptions and how their message begins, "…" for what varies; today's comes first.
+      code: a program that raises it.
+      cause: why, by language ("zh", "en"); a text with code in backticks.
+      cure: what to do, by language.
+      cured: the program as it should be; it checks its result.
+      see: anchors of the sections of the book that say more.
+    """
+
+    topic: str
+    says: list[str]
+    code: str
+    cause: dict[str, str]
+    cure: dict[str, str]
+    cured: str
+    see: list[str]
+
+
+@functools.cache
+def entries() -> dict[str, Entry]:
+    """Every entry by its id, in the order of the page.
+
+    >>> entries()["immutable"].topic
+    'arrays'
+    """
+    table = tomllib.loads(DATA.read_text("utf8"))
+    return {name: Entry(**fields) for name, fields in table.items()}
+
+
+@functools.cache
+def patterns() -> list[tuple[str, re.Pattern]]:
+    """What `name` looks for: who says more comes first."""
+    every = [(name, words) for name, entry in entries().items() for words in entry.says]
+    gap = f".{{0,{GAP}}}?"
+    return [
+        (name, re.compile(r"(?<!\w)" + gap.join(map(re.escape, words.split("…")))))
+        for name, words in sorted(every, key=lambda each: -len(each[1]))
+    ]
+
+
+def readable(text: str) -> str:
+    """A traceback without colours, frames and line breaks: one exception may stand on many lines.
+
+    >>> readable("E     \x1b[31mTypeError\x1b[0m: JAX arrays\\n| are   immutable")
+    'TypeError: JAX arrays are immutable'
+    """
+    plain = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
+    return " ".join(re.sub(r"(?m)^(?:[ \t]*[E|│┃>](?=[ \t]))+|[│┃]\s*$", " ", plain).split())
+
+
+def name(text: str) -> str | None:
+    """The id of the error that a text is about: a traceback, or the last lines of one.
+
+    Of several tracebacks in a chain the last one that is known counts: it is what the reader met.
+
+    >>> name("TypeError: JAX arrays are immutable and do not support in-place item assignment.")
+    'immutable'
+    >>> name("ZeroDivisionError: division by zero")
+    """
+    for part in reversed(readable(text).split("Traceback (most recent call last)")):
+        found = [(m.start(), name) for name, pattern in patterns() if (m := pattern.search(part))]
+        if found:
+            return min(found, key=lambda each: each[0])[1]
+    return None
+
+
+def message(code: str) -> str:
+    """What a program raises, as a reader sees it: without paths, addresses and links.
+
+    Args:
+      code: Python, run from its top; what it prints is not shown.
+    Raises:
+      ValueError: it ran to its end.
+
+    >>> message("1 / 0")
+    'ZeroDivisionError: division by zero'
+    """
+    linecache.cache["example.py"] = (len(code), None, code.splitlines(keepends=True), "example.py")
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(code, "example.py", "exec"), {"__name__": "example"})
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+    else:
+        raise ValueError(f"this raises nothing:\n{code}")
+    said = re.sub(r"(?m)^See https://\S+$|\s*\(https://\S+\)|(?: at)? 0x[0-9a-f]+", "", said)
+    said = re.sub(r"(<\w+) \d{9,}>", r"\1>", said)
+    return re.sub(r"\n\s*\n", "\n", said).strip()
+
+
+def language() -> str:
+    """The language of the reader, as the system says it: zh, or en for all others."""
+    told = next(filter(None, map(os.environ.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), None)
+    told = told or locale.getlocale()[0] or ""
+    return "zh" if told.lower().startswith(("zh", "chinese")) else "en"
+
+
+def address(name: str, lang: str) -> str:
+    """Where the book has an entry: the whole address where the package knows the book's."""
+    try:
+        urls = importlib.metadata.metadata("seejax").get_all("Project-URL") or []
+    except importlib.metadata.PackageNotFoundError:
+        urls = []
+    home = {label: url for label, _, url in (each.partition(", ") for each in urls)}
+    base = home.get("Documentation", "").rstrip("/")
+    slug = {"zh": "zh-cn"}.get(lang, lang)
+    return (base and f"{base}/{slug}/latest/") + f"{PAGE}.html#{PREFIX}{name}"
+
+
+def text_of(raw: bytes) -> str:
+    """What a terminal, an editor or PowerShell wrote: UTF-8, UTF-16 with its mark, or GB 18030.
+
+    Raises:
+      ValueError: it is no text.
+
+    >>> text_of("错误".encode("gbk")) == text_of("错误".encode("utf16")) == "错误"
+    True
+    """
+    codings = ["utf-16"] if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else ["utf-8-sig", "gb18030"]
+    for coding in codings:
+        try:
+            text = raw.decode(coding)
+        except UnicodeDecodeError:
+            continue
+        if "\0" not in text:
+            return text
+    raise ValueError("no text")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser("python -m seejax.errors", description=__doc__.split("\n")[0])
+    parser.add_argument("file", nargs="?", help="a traceback; without it, standard input")
+    parser.add_argument("--lang", choices=WORDS, default=language())
+    args = parser.parse_args()
+    said = WORDS[args.lang]
+    for stream in (sys.stdout, sys.stderr):  # a terminal may lack what a text needs
+        stream.reconfigure(errors="replace")  # pyrefly: ignore
+    try:
+        raw = Path(args.file).read_bytes() if args.file else sys.stdin.buffer.read()
+        text = text_of(raw)
+    except OSError as error:
+        return fail(said["unread"].format(args.file, error.strerror))
+    except ValueError:
+        return fail(said["binary"])
+    if not text.strip():
+        return fail(said["nothing"])
+    if not (found := name(text)):
+        print(said["unknown"])
+        return 1
+    entry = entries()[found]
+    print(found)
+    print(said["cause"].format(entry.cause[args.lang]))
+    print(said["cure"].format(entry.cure[args.lang]))
+    print(address(found, args.lang))
+    return 0
+
+
+def fail(why: str) -> int:
+    print(why, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
