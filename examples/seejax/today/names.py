@@ -1,5 +1,6 @@
 """What names.toml says of a name."""
 
+import ast
 import functools
 import re
 import tomllib
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DATA = Path(__file__).with_name("names.toml")
+LIBRARIES = ("jax", "flax", "optax")
 WORD = re.compile(r"\w+")
 
 
@@ -120,11 +122,25 @@ def _words() -> list[frozenset[str]]:
     ]
 
 
-def spelled(text: str) -> bool:
-    """Whether a text has all words of any old name: without them it cannot use one.
+def spelled(tree: ast.AST) -> bool:
+    """Whether a module spells all words of any old name: without them it cannot use one.
 
-    >>> spelled("import jax.numpy as jnp; jnp.prod(x)"), spelled("from jax import tree_map")
-    (False, True)
+    >>> spelled(ast.parse("import jax.numpy as jnp; jnp.prod(product)"))
+    False
+    >>> spelled(ast.parse("from jax import tree_map as tm"))
+    True
     """
-    found = set(WORD.findall(text))
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import():
+                told = [alias.name for alias in node.names]
+            case ast.ImportFrom(module=str(module), level=0):
+                told = [f"{module}.{alias.name}" for alias in node.names]
+            case ast.Attribute(attr=word) | ast.keyword(arg=str(word)) | ast.Constant(str(word)):
+                found.add(word)
+                continue
+            case _:
+                continue
+        found.update(w for name in told if name.startswith(LIBRARIES) for w in name.split("."))
     return any(words <= found for words in _words())

@@ -1,5 +1,6 @@
 """The old names that a module uses, found in its syntax tree: nothing is imported or run."""
 
+import ast
 import functools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -13,6 +14,7 @@ from libcst.metadata import (
     Assignment,
     BaseAssignment,
     CodeRange,
+    ExpressionContextProvider,
     ImportAssignment,
     MetadataWrapper,
     ParentNodeProvider,
@@ -21,15 +23,13 @@ from libcst.metadata import (
     ScopeProvider,
 )
 
-from seejax.today.names import Change, change, changes, methods, spelled
-
-LIBRARIES = ("jax", "flax", "optax")
+from seejax.today.names import LIBRARIES, Change, change, changes, methods, spelled
 
 # Modules that need no import of their own once their package is imported.
 LOADED = {"jax", "jax.dtypes", "jax.errors", "jax.lax", "jax.numpy", "jax.profiler", "jax.sharding"}
 LOADED |= {"jax.tree", "jax.tree_util", "jax.interpreters", "jax.nn", "jax.random"}
 LOADED |= {"functools", "itertools", "math"}
-LOADED |= {"flax", "flax.linen", "flax.nnx", "optax", "optax.contrib", "optax.tree_utils"}
+LOADED |= {"flax", "flax.linen", "optax", "optax.contrib", "optax.tree_utils"}
 LOADED |= {"optax.second_order"}
 
 ABSENT = {"ImportError", "ModuleNotFoundError", "AttributeError"}
@@ -67,7 +67,7 @@ def find(source: str) -> list[Use]:
     Args:
       source: Python 3.
     Raises:
-      libcst.ParserSyntaxError: it is not.
+      SyntaxError: it is not.
 
     >>> [use] = find("import jax.numpy as np\\nx = np.product(y)\\n")
     >>> use.line, use.column, use.change.sentence()
@@ -77,7 +77,9 @@ def find(source: str) -> list[Use]:
     >>> find("def f(jax): return jax.tree_map")  # a name of the file's own
     []
     """
-    if not spelled(source):  # most files: LibCST takes half a second for a thousand lines
+    if not spelled(
+        ast.parse(source)
+    ):  # most files: LibCST takes half a second for a thousand lines
         return []
     return sorted(_Module(source).uses(), key=lambda use: (use.line, use.column))
 
@@ -113,6 +115,7 @@ class _Module:
     def __init__(self, source: str) -> None:
         self.wrapper = MetadataWrapper(cst.parse_module(source), unsafe_skip_copy=True)
         self.module = self.wrapper.module
+        self.wrapper.resolve_many([ParentNodeProvider, ExpressionContextProvider])  # in one pass
         self.parents = self.wrapper.resolve(ParentNodeProvider)
         self.imports = [
             node for node in self.parents if isinstance(node, cst.Import | cst.ImportFrom)
@@ -257,9 +260,11 @@ class _Module:
                 return (self.replaced(part, local + near),)
         package, module = _root(new), new.rpartition(".")[0] or new
         told = {name for node in self.imports for name in _modules(node)}
+        told |= {found.renamed(name) for name in told if (found := change(name))}
+        loaded = module in LOADED or any(f"{name}.".startswith(f"{module}.") for name in told)
         here = {self.assigned(a, 0) for a in access.scope[package]}
         edit = self.replaced(part, new)
-        if here == {package} and (module in LOADED or module in told):
+        if here == {package} and loaded:
             return (edit,)
         if here - {package} or (any(package in scope for scope in self.scopes) and not here):
             return ()
