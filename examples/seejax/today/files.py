@@ -19,7 +19,7 @@ from seejax.today.uses import Edit, edited, lines_of
 
 SUFFIXES = (".py", ".ipynb")
 NOT_OURS = {"__pycache__", "node_modules", "site-packages"}
-MAGIC = re.compile(r"(\s*(?:[\w.,\s\[\]]+=\s*)?)([%!].*|.*\?\??\s*|\?.*)")
+MAGIC = re.compile(r"(\s*(?:[\w.,\s\[\]]+=\s*)?)((?:%{1,2}\w|!).*|.*\?\??\s*|\?.*)")
 TIMED = re.compile(r"(\s*)%%?(?:time|timeit|prun|memit|mprun|lprun)\b(?:\s+-\w+(?:\s*\d+)?)*\s")
 OTHER = re.compile(r"\s*%%(?!time\b|timeit\b|capture\b|prun\b|memit\b|px\b|debug\b)\w")
 

@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 DATA = Path(__file__).with_name("names.toml")
@@ -113,13 +114,18 @@ def methods() -> dict[str, Change]:
 
 
 @functools.cache
-def _words() -> list[frozenset[str]]:
-    """The words of each old name; of an object's attribute, its own and its library's."""
-    return [
-        frozenset({c.library, c.old.rpartition(".")[2]} if c.method else WORD.findall(c.old))
-        - {"import"}
-        for c in changes().values()
-    ]
+def _words() -> set[frozenset[str]]:
+    """What a module spells that uses an old name, for each."""
+    return {frozenset(_told(c)) for c in changes().values()}
+
+
+def _told(c: Change) -> set[str]:
+    parent, _, leaf = c.old.rpartition(".")
+    if c.old.startswith("import "):
+        return {c.old.removeprefix("import ")}
+    if f"import {parent}" in changes() and parent.endswith(f".{leaf}"):  # jax.config.config
+        return {f"{leaf}.{leaf}"}
+    return {c.library, leaf} if c.method else set(WORD.findall(c.old))
 
 
 def spelled(tree: ast.AST) -> bool:
@@ -137,10 +143,14 @@ def spelled(tree: ast.AST) -> bool:
                 told = [alias.name for alias in node.names]
             case ast.ImportFrom(module=str(module), level=0):
                 told = [f"{module}.{alias.name}" for alias in node.names]
+            case ast.Attribute(ast.Attribute(attr=first) | ast.Name(first), word):
+                found |= {word, f"{first}.{word}"}
+                continue
             case ast.Attribute(attr=word) | ast.keyword(arg=str(word)) | ast.Constant(str(word)):
                 found.add(word)
                 continue
             case _:
                 continue
-        found.update(w for name in told if name.startswith(LIBRARIES) for w in name.split("."))
+        for words in (name.split(".") for name in told if name.startswith(LIBRARIES)):
+            found |= {*words, *map(".".join, pairwise(words))}
     return any(words <= found for words in _words())
