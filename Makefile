@@ -4,7 +4,7 @@ BIN := .venv/bin
 TOOLS := PYTHONPATH=docs $(BIN)/python -m
 DOCS := .venv/ready-docs
 TEST := .venv/ready-test
-SLOW := $(addprefix tests/test_,$(addsuffix .py,site names weight offline search notebooks machines build training steps see_trace entmax see_grad parallel processes see_browser see_command see_calls see_axes classifier loader predict see_pictures digits linear_regression attention))
+SLOW := $(addprefix tests/test_,$(addsuffix .py,site names weight offline search notebooks machines build training steps see_trace entmax see_grad parallel processes see_browser see_command see_calls see_axes classifier loader predict see_pictures digits linear_regression attention today_command))
 QUICK := conftest.py $(filter-out $(SLOW),$(wildcard tests/*.py tests/slurm/*.py)) docs README.md
 
 .DEFAULT_GOAL := help
@@ -75,7 +75,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	  --no-header --no-annotate --no-emit-index-url
 
 lock: $(DOCS) ## resolve pyproject.toml anew into the lock files
-	$(COMPILE) --upgrade pyproject.toml --extra training --group docs -o requirements.lock
+	$(COMPILE) --upgrade pyproject.toml --extra training --extra today --group docs -o requirements.lock
 	$(COMPILE) --upgrade --group test -c requirements.lock -o requirements-test.lock
 
 clean: ## remove everything that was built, .venv too

@@ -136,7 +136,7 @@ def test_each_old_name_is_gone_or_warns_as_its_row_says():
                 wrong.append(f"{row.old}: {error}")
         else:
             action = CALLED.get(row.old, lambda name=row.old: resolve(name))
-            heard = [line for line in told(action) if re.search(r"deprecat|renamed|alias", line)]
+            heard = [line for line in told(action) if re.search(r"deprecated|renamed|alias", line)]
             if not heard:
                 wrong.append(f"{row.old} does not warn")
     assert not wrong, "\n".join(wrong)
@@ -160,7 +160,7 @@ def test_what_to_write_instead_exists():
         for new in names:
             try:
                 assert not [
-                    line for line in told(lambda new=new: resolve(new)) if "deprecat" in line
+                    line for line in told(lambda new=new: resolve(new)) if "deprecated" in line
                 ]
             except (AttributeError, AssertionError):
                 wrong.append(f"{row.old}: {new}")

@@ -213,8 +213,10 @@ def masked(text: str) -> str:
             indent, length = timed.group(1), len(timed.group())
             line = (indent + "0").ljust(length - 1) + ";" + line[length:]
             line = line if line[length:].strip() else indent + "0"
-        elif continued or (magic := MAGIC.fullmatch(line)):
-            continued, line = line.endswith("\\"), "" if continued else magic.group(1) + "0"
+        elif continued:
+            continued, line = line.endswith("\\"), ""
+        elif magic := MAGIC.fullmatch(line):
+            continued, line = line.endswith("\\"), magic.group(1) + "0"
         lines.append(line)
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 from libcst import matchers as m
-from libcst.helpers import get_full_name_for_node
+from libcst.helpers import get_full_name_for_node as _full_name
 from libcst.metadata import (
     Access,
     Assignment,
@@ -152,14 +152,14 @@ class _Module:
             return
         if isinstance(node, cst.Import):
             for alias in node.names:
-                name = get_full_name_for_node(alias.name)
+                name = _name(alias.name)
                 if found := changes().get(f"import {name}") or change(name):
                     new = found.renamed(name)
                     plain = new and (alias.asname or _root(new) == _root(name))
                     edits = (self.replaced(alias.name, new),) if plain else ()
                     yield self.use(alias, found, edits)
-        elif not node.relative:
-            base = get_full_name_for_node(node.module)
+        elif node.module and not node.relative:
+            base = _name(node.module)
             whole = changes().get(f"import {base}") or change(base)
             aliases = [] if isinstance(node.names, cst.ImportStar) else node.names
             old = {alias: change(f"{base}.{alias.name.value}") for alias in aliases}
@@ -185,7 +185,7 @@ class _Module:
             parts.append(self.code(node.with_changes(names=kept)))
         for alias, found in moved.items():
             parent, _, leaf = found.renamed(f"{base}.{alias.name.value}").rpartition(".")
-            local = alias.asname.name.value if alias.asname else alias.name.value
+            local = _local(alias)
             told = f"from {parent} import {leaf}" if parent else f"import {leaf}"
             parts.append(told + (f" as {local}" if local != leaf else ""))
         if not moved or self.code(node).count("#") > sum(part.count("#") for part in parts):
@@ -203,20 +203,22 @@ class _Module:
         first = access.node
         while isinstance(first, cst.Attribute):
             first = first.value
-        chain = [first]
-        while m.matches(self.parents[chain[-1]], m.Attribute(value=chain[-1])):
-            chain.append(self.parents[chain[-1]])
+        chain: list[cst.CSTNode] = [first]
+        while isinstance(outer := self.parents[chain[-1]], cst.Attribute):
+            if outer.value is not chain[-1]:
+                break
+            chain.append(outer)
         if not (bound := self.bound(access.referents)):
             return
-        name = ".".join([bound, *(part.attr.value for part in chain[1:])])
+        name = ".".join([bound, *(c.attr.value for c in chain if isinstance(c, cst.Attribute))])
         if self.guarded(chain[-1]):
             return
         found = change(name)
         if found and len(found.old) > len(bound):  # else its import has been told
             part = chain[found.old.count(".") - bound.count(".")]
-            edits = self.renamed(part, first.value, bound, found.renamed(found.old), access)
+            edits = self.renamed(part, _name(first), bound, found.renamed(found.old), access)
             yield self.use(part, found, edits)
-        yield from self.called(chain[-1], (found and found.renamed(name)) or name)
+        yield from self.called(chain[-1], (found.renamed(name) if found else "") or name)
 
     def bound(self, referents: Iterable[BaseAssignment], depth: int = 9) -> str:
         """What the assignments bind, where all of them bind the same thing of a library."""
@@ -238,7 +240,7 @@ class _Module:
         value = statement.value
         if m.matches(value, m.Name("None")):
             return None
-        dotted = get_full_name_for_node(value) if m.matches(value, m.Name() | m.Attribute()) else ""
+        dotted = _name(value) if m.matches(value, m.Name() | m.Attribute()) else ""
         if not dotted or not re.fullmatch(r"[\w.]+", dotted) or "." not in self.code(value):
             return ""
         root, _, rest = dotted.partition(".")
@@ -286,7 +288,7 @@ class _Module:
             call = self.parents[call]
             if not (isinstance(call, cst.Call) and call.args[0].value is function):
                 return
-            if not (get_full_name_for_node(call.func) or "").endswith("partial"):
+            if not _name(call.func).endswith("partial"):
                 return
         elif not (isinstance(call, cst.Call) and call.func is function):
             return
@@ -296,7 +298,7 @@ class _Module:
                 yield self.use(argument.keyword, found, edits)
         first = call.args[0].value if call.args else None
         text = first.evaluated_value if isinstance(first, cst.SimpleString) else None
-        if found := changes().get(f"{name}({text!r})"):
+        if first and (found := changes().get(f"{name}({text!r})")):
             yield self.use(first, found)
 
     # -- attributes of objects
@@ -326,7 +328,7 @@ class _Module:
                 if inner is not node.test and ASKS.search(self.code(node.test)):
                     return True
             elif isinstance(node, cst.Try):
-                caught = [(h.type and self.code(h.type)) or "ImportError" for h in node.handlers]
+                caught = [self.code(h.type) if h.type else "ImportError" for h in node.handlers]
                 if ABSENT & set(re.findall(r"\w+", " ".join(caught))):
                     return True
         return False
@@ -343,6 +345,16 @@ class _Module:
         return self.module.code_for_node(node)
 
 
+def _name(node: cst.CSTNode | None) -> str:
+    """The dotted name that a node spells; "" if it is none."""
+    return (_full_name(node) or "") if node else ""
+
+
+def _local(alias: cst.ImportAlias) -> str:
+    """The name that an import binds in the file."""
+    return _name(alias.asname.name if alias.asname else alias.name)
+
+
 def _root(name: str) -> str:
     return name.partition(".")[0]
 
@@ -350,21 +362,23 @@ def _root(name: str) -> str:
 def _modules(node: cst.Import | cst.ImportFrom) -> list[str]:
     """The modules that a statement imports, or imports from."""
     if isinstance(node, cst.Import):
-        return [get_full_name_for_node(alias.name) for alias in node.names]
-    return [get_full_name_for_node(node.module)] if not node.relative else []
+        return [_name(alias.name) for alias in node.names]
+    return [_name(node.module)] if not node.relative else []
 
 
 def _bound(node: cst.CSTNode, local: str) -> str:
     """What the local name of an import stands for; "" for an import within the package."""
     if isinstance(node, cst.ImportFrom) and node.relative:
         return ""
-    for alias in node.names if not isinstance(node.names, cst.ImportStar) else ():
-        name = get_full_name_for_node(alias.name)
+    if not isinstance(node, cst.Import | cst.ImportFrom) or isinstance(node.names, cst.ImportStar):
+        return ""
+    for alias in node.names:
+        name = _name(alias.name)
         if isinstance(node, cst.ImportFrom):
-            if local == (alias.asname.name.value if alias.asname else name):
-                return f"{get_full_name_for_node(node.module)}.{name}"
+            if local == _local(alias):
+                return f"{_name(node.module)}.{name}"
         elif alias.asname:
-            if local == alias.asname.name.value:
+            if local == _local(alias):
                 return name
         elif _root(local) == _root(name):
             return _root(name)
