@@ -4,7 +4,7 @@ BIN := .venv/bin
 TOOLS := PYTHONPATH=docs $(BIN)/python -m
 DOCS := .venv/ready-docs
 TEST := .venv/ready-test
-SLOW := $(addprefix tests/test_,$(addsuffix .py,site names weight security faults offline search notebooks machines build training steps see_trace entmax see_grad parallel processes see_browser see_command see_calls see_axes classifier loader predict see_pictures digits linear_regression attention outputs errors))
+SLOW := $(addprefix tests/test_,$(addsuffix .py,site names weight security faults offline search notebooks machines build training steps see_trace entmax see_grad parallel processes see_browser see_command see_calls see_axes classifier loader predict see_pictures digits linear_regression attention outputs errors today_command))
 QUICK := conftest.py $(filter-out $(SLOW),$(wildcard tests/*.py tests/slurm/*.py)) docs README.md
 
 .DEFAULT_GOAL := help
@@ -87,11 +87,17 @@ pair: $(DOCS) ## after reading both languages of a page again: make pair PAGE=ji
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url
 
+<<<<<<< HEAD
 NEWER := $(if $(UPGRADE),$(addprefix --upgrade-package ,$(UPGRADE)),--upgrade)
 
 lock: $(DOCS) ## resolve pyproject.toml anew into the lock files; UPGRADE="jax jaxlib" just those
 	$(COMPILE) $(NEWER) pyproject.toml --extra training --group docs -o requirements.lock
 	$(COMPILE) $(NEWER) --group test -c requirements.lock -o requirements-test.lock
+=======
+lock: $(DOCS) ## resolve pyproject.toml anew into the lock files
+	$(COMPILE) --upgrade pyproject.toml --extra training --extra today --group docs -o requirements.lock
+	$(COMPILE) --upgrade --group test -c requirements.lock -o requirements-test.lock
+>>>>>>> t14-command
 
 clean: ## remove everything that was built, .venv too
 	rm -rf build .venv .pytest_cache .ruff_cache

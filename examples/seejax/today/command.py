@@ -1,0 +1,132 @@
+"""python -m seejax.today: what of your files JAX, Flax and Optax have outgrown."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from libcst import ParserSyntaxError
+
+from seejax.today import files
+from seejax.today.uses import edited, find
+
+PROGRAM = "python -m seejax.today"
+HELP = """\
+status: 0 nothing found, 1 something found that was not renamed, or a file that could not be read,
+2 a mistake in the command.
+
+--fix writes plain renamings alone: it says what it changes, as --diff does, and puts each file in
+place whole. All else, a notebook's outputs and layout too, stays as it is."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command; returns its status."""
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Find old names of JAX, Flax and Optax in scripts and notebooks. Runs nothing.",
+        epilog=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="+", type=Path, help=".py, .ipynb or a folder"
+    )
+    parser.add_argument(
+        "--hints", action="store_true", help="also what works but is written otherwise today"
+    )
+    fixing = parser.add_mutually_exclusive_group()
+    fixing.add_argument(
+        "--diff", action="store_true", help="show the plain renamings, write nothing"
+    )
+    fixing.add_argument(
+        "--fix", action="store_true", help="show the plain renamings, then write them"
+    )
+    options = parser.parse_args(argv)
+    for path in options.paths:
+        if not os.path.lexists(path):
+            parser.error(f"there is no {path}")
+    try:
+        return Report(options).run()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # as by `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+class Report:
+    """What is printed, file by file, and the counts of it."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.files = self.found = self.fixed = self.unread = 0
+        self.plain = 0
+        self.with_uses = 0
+
+    def run(self) -> int:
+        for path in files.listed(self.options.paths):
+            self.files += 1
+            try:
+                if file := files.read(path):
+                    self.look(file)
+            except files.Unreadable as error:
+                self.missed(f"{path}: {error}")
+        self.summary()
+        return int(self.found > self.fixed or self.unread > 0)
+
+    def look(self, file: files.File) -> None:
+        for problem in file.problems:
+            self.missed(problem)
+        try:
+            uses = find(file.source)
+        except (ParserSyntaxError, RecursionError) as error:
+            raise files.Unreadable(
+                f"cannot be parsed: {str(error).partition(chr(10))[0]}"
+            ) from None
+        if not self.options.hints:
+            uses = [use for use in uses if use.change.kind != "hint"]
+        if not uses:
+            return
+        counted = [use for use in uses if use.change.kind != "hint"]
+        plain = [use for use in uses if use.edits]
+        edits = {edit for use in plain for edit in use.edits}
+        if self.with_uses:
+            print()
+        self.with_uses += 1
+        for use in uses:
+            mark = " (--fix renames it)" if use.edits else ""
+            print(f"{file.place(use.line, use.column)}: {use.change.sentence()}{mark}")
+        self.found += len(counted)
+        self.plain += len(plain)
+        if edits and (self.options.diff or self.options.fix):
+            print(file.diff(edits), end="")
+        if edits and self.options.fix:
+            find(
+                "".join(f"{text}\n" for text in [edited(file.source, edits)])
+            )  # it is Python still
+            try:
+                file.write(edits)
+            except OSError as error:
+                raise files.Unreadable(f"cannot be written: {error.strerror}") from None
+            self.fixed += sum(use.change.kind != "hint" for use in plain)
+
+    def missed(self, line: str) -> None:
+        self.unread += 1
+        sys.stdout.flush()
+        print(line, file=sys.stderr)
+
+    def summary(self) -> None:
+        told = f"{_count(self.files, 'file')}, {_count(self.found, 'old name')}"
+        if self.found or self.plain:
+            told += f" in {_count(self.with_uses, 'file')}"
+        if self.options.fix:
+            told += f", {self.fixed} renamed"
+        elif self.plain:
+            told += f", {_count(self.plain, 'plain renaming')}"
+        if self.unread:
+            told += f", {self.unread} not read"
+        sys.stdout.flush()
+        print(told, file=sys.stderr)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"

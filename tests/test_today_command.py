@@ -1,0 +1,529 @@
+"""`python -m seejax.today`: each row of its data against the installed libraries; the command."""
+
+import importlib
+import importlib.metadata
+import inspect
+import json
+import logging
+import os
+import re
+import runpy
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+import pytest
+
+from seejax.today.command import main
+from seejax.today.names import Change, changes
+from seejax.today.uses import LOADED, edited, find
+
+ROOT = Path(__file__).parents[1]
+ROWS = changes()
+DOTTED = re.compile(r"\b(?:jax|flax|optax|functools|numpy|math|dataclasses)\.\w[\w.]*")
+
+# -- each row against the installed libraries -----------------------------------------------------
+
+
+def resolve(name: str) -> Any:
+    """What a dotted name stands for; AttributeError if nothing."""
+    parts = name.split(".")
+    found = importlib.import_module(parts[0])
+    for count, part in enumerate(parts[1:], 2):
+        module = ".".join(parts[:count])
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            try:
+                found = importlib.import_module(module)
+            except ModuleNotFoundError as error:  # not that of something which it imports
+                assert error.name and f"{module}.".startswith(f"{error.name}."), error
+                raise AttributeError(name) from None
+    return found
+
+
+def told(action: Callable[[], object]) -> list[str]:
+    """The warnings of an action, and what it logs."""
+    heard: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: heard.append(record.getMessage())
+    logging.getLogger().addHandler(handler)
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            action()
+    finally:
+        logging.getLogger().removeHandler(handler)
+    return heard + [str(warning.message) for warning in caught]
+
+
+def version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))
+
+
+X = jnp.ones((2, 2))
+CALLED = {  # what warns, or raises, only when it is called
+    "jax.host_id": lambda: jax.host_id(),
+    "jax.host_ids": lambda: jax.host_ids(),
+    "jax.host_count": lambda: jax.host_count(),
+    "jax.local_devices(host_id)": lambda: jax.local_devices(host_id=0),
+    "jax.numpy.sort(kind)": lambda: jnp.sort(X, kind="stable"),
+    "jax.numpy.argsort(kind)": lambda: jnp.argsort(X, kind="stable"),
+    "jax.pure_callback(vectorized)": lambda: jax.pure_callback(
+        lambda x: x, X, X, vectorized=True
+    ).block_until_ready(),
+    "flax.linen.SelfAttention": lambda: nn.SelfAttention(2).init(jax.random.key(0), X),
+    "flax.traverse_util.Traversal": lambda: flax.traverse_util.ModelParamTraversal(lambda *_: True),
+    "flax.traverse_util.ModelParamTraversal": lambda: flax.traverse_util.ModelParamTraversal(
+        lambda *_: True
+    ),
+    "flax.experimental.nnx": lambda: importlib.reload(
+        importlib.import_module("flax.experimental.nnx")
+    ),
+}
+
+
+def gone(row: Change) -> bool:
+    """Whether what the row says is removed is not to be had."""
+    name, _, argument = row.old.removesuffix(")").partition("(")
+    if name.startswith("import "):
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module(name.removeprefix("import "))
+        return True
+    if row.method:
+        return not hasattr(X if row.library == "jax" else nn.Module, name.rpartition(".")[2])
+    if not argument:
+        with warnings.catch_warnings(action="ignore"), pytest.raises(AttributeError):
+            resolve(name)
+        return True
+    if argument.startswith("'"):
+        with pytest.raises(AttributeError, match="Unrecognized"):
+            resolve(name)(argument.strip("'"), True)
+        return True
+    if row.old in CALLED:
+        with pytest.raises(Exception, match=argument):
+            CALLED[row.old]()
+        return True
+    with warnings.catch_warnings(action="ignore"):
+        parameters = inspect.signature(resolve(name)).parameters
+    kinds = {parameter.kind for parameter in parameters.values()}
+    found = parameters.get(argument)
+    return (
+        found.kind is found.POSITIONAL_ONLY if found else inspect.Parameter.VAR_KEYWORD not in kinds
+    )
+
+
+def test_each_old_name_is_gone_or_warns_as_its_row_says():
+    wrong = []
+    for row in ROWS.values():
+        if row.kind == "hint":
+            with warnings.catch_warnings(action="ignore"):
+                resolve(row.old)
+            assert not row.since
+        elif version(row.since) > version(importlib.metadata.version(row.library)):
+            continue
+        elif row.kind == "removed":
+            try:
+                assert gone(row)
+            except BaseException as error:
+                wrong.append(f"{row.old}: {error}")
+        else:
+            action = CALLED.get(row.old, lambda name=row.old: resolve(name))
+            heard = [line for line in told(action) if re.search(r"deprecated|renamed|alias", line)]
+            if not heard:
+                wrong.append(f"{row.old} does not warn")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_what_to_write_instead_exists():
+    wrong = []
+    for row in ROWS.values():
+        assert bool(row.now) + bool(row.write) + bool(row.say) == 1, row
+        names = DOTTED.findall(row.write + " " + row.say)
+        name, _, argument = row.old.removesuffix(")").partition("(")
+        if row.now and argument:
+            if row.now not in inspect.signature(resolve(name)).parameters:
+                wrong.append(f"{name} has no {row.now}")
+        elif row.now and row.method:
+            assert hasattr(X, row.now)
+        elif row.now:
+            names.append(row.now)
+            if parent := row.now.rpartition(".")[0]:  # for `from parent import name`
+                importlib.import_module(parent)
+        for new in names:
+            try:
+                assert not [
+                    line for line in told(lambda new=new: resolve(new)) if "deprecated" in line
+                ]
+            except (AttributeError, AssertionError):
+                wrong.append(f"{row.old}: {new}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_there_are_rows_enough_of_each_library_and_they_are_in_order():
+    broken = [row for row in ROWS.values() if row.kind != "hint"]
+    assert len(broken) >= 150
+    assert {row.library for row in broken} == {"jax", "flax", "optax"}
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+", row.since) for row in broken)
+    assert sum(row.kind == "hint" for row in ROWS.values()) <= 8, "hints are few"
+
+
+def test_modules_that_need_no_import_of_their_own():
+    """An edit may write `jax.tree.map` where only jax is imported."""
+    ours = sorted(name for name in LOADED if name.startswith(("jax", "flax", "optax")))
+    code = "\n".join(["import jax, flax, optax", *ours])
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+# -- what is found --------------------------------------------------------------------------------
+
+FOUND = {
+    "from jax.config import config": ["1:24 jax.config.config"],
+    "import jax.config": ["1:8 import jax.config"],
+    "import jax.config as c\nc.update('jax_array', True)": [
+        "1:8 import jax.config",
+        "2:10 jax.config.update('jax_array')",
+    ],
+    "from jax import tree_util as tu\ntu.tree_multimap(f, x)": ["2:1 jax.tree_util.tree_multimap"],
+    "import jax.numpy as np\ndef f(x): return np.product(x) + np.prod(x)": [
+        "2:18 jax.numpy.product"
+    ],
+    "from jax import tree_map\nf = tree_map(g, tree_map(g, x))": ["1:17 jax.tree_map"],
+    "from jax.experimental import stax\nstax.Dense(3)": ["1:30 jax.experimental.stax"],
+    "from jax.experimental.stax import (Dense,  # a\n  Relu)": ["1:6 jax.experimental.stax"],
+    "import jax.experimental.stax\njax.experimental.stax.Dense": [
+        "1:8 jax.experimental.stax",
+        "2:1 jax.experimental.stax",
+    ],
+    "from jax.experimental.stax import *": ["1:6 jax.experimental.stax"],
+    "import jax\ntu = jax.tree_util\ndef f(x):\n  return tu.tree_multimap(g, x)": [
+        "4:10 jax.tree_util.tree_multimap"
+    ],
+    "import jax\nfmap = jax.tree_map\nfmap(f, x)": ["2:8 jax.tree_map"],
+    "def f(x):\n  import jax\n  return jax.tree_map": ["3:10 jax.tree_map"],
+    "try:\n  import jax\nexcept ImportError:\n  jax = None\njax.tree_map": ["5:1 jax.tree_map"],
+    "try:\n  import jax.numpy as np\nexcept ImportError:\n  import numpy as np\nnp.product(x)": [
+        "5:1 jax.numpy.product"
+    ],
+    "from functools import partial\nimport jax.numpy as np\npartial(np.clip, a_min=0)": [
+        "3:18 jax.numpy.clip(a_min)"
+    ],
+    "from jax.numpy import clip\nclip(x, a_min=0, a_max=f(a_min=3))": [
+        "2:9 jax.numpy.clip(a_min)",
+        "2:18 jax.numpy.clip(a_max)",
+    ],
+    "import jax\nx.block_host_until_ready().to_py()": [
+        "2:3 jax.Array.block_host_until_ready",
+        "2:28 jax.Array.to_py",
+    ],
+    "import jax\nclass A:\n  def f(self, x: jax.numpy.DeviceArray) -> jax.random.KeyArray: ...": [
+        "3:18 jax.numpy.DeviceArray",
+        "3:44 jax.random.KeyArray",
+    ],
+    "import flax\n@flax.struct.dataclass\nclass S:\n  o: flax.optim.Optimizer": ["4:6 flax.optim"],
+    "import jax\nprint(f'{jax.tree_map(f, x)}')": ["2:10 jax.tree_map"],
+    "import jax\n# jax.tree_map\n'jax.tree_map'": [],
+}
+QUIET = [
+    "def f(jax): return jax.tree_map",
+    "import jax\njax = wrapped(jax)\njax.tree_map",
+    "class jax: tree_map = 1\njax.tree_map",
+    "from . import jax\njax.tree_map",
+    "from .jax import tree_map",
+    "from mine import jax\njax.tree_map",
+    "import numpy as jax\njax.tree_map; jax.product(x)",
+    "import jax\nfor jax in range(3): jax.tree_map",
+    "import jax\n[jax.tree_map for jax in x]",
+    "import jax\nlambda jax: jax.tree_map",
+    "try:\n  from jax import tree_map\nexcept ImportError:\n  from jax.tree import map as tree_map",
+    "import jax\ntry:\n  f = jax.tree_map\nexcept AttributeError:\n  f = jax.tree.map",
+    "import jax\nf = jax.tree_map if hasattr(jax, 'tree_map') else jax.tree.map",
+    "import jax\nif jax.__version_info__ < (0, 4, 26):\n  f = jax.tree_map",
+    "import numpy as np\nnp.product(x); np.clip(x, a_min=0); y.to_py()",
+    "import jax\nclass A:\n  def to_py(self): ...\n  def f(self): self.to_py()",
+    "import jax\nself.device_buffer",
+    "import jax.numpy as jnp\njnp.clip(x, min=0); f(a_min=3)",
+    "from optax import tree\ntree.map(f, x)",
+    "",
+]
+
+
+@pytest.mark.parametrize("source", FOUND, ids=lambda text: text.replace("\n", "; ")[:60])
+def test_uses_are_found_where_they_stand(source):
+    assert [f"{use.line}:{use.column} {use.change.old}" for use in find(source)] == FOUND[source]
+
+
+@pytest.mark.parametrize("source", QUIET, ids=lambda text: text.replace("\n", "; ")[:60])
+def test_what_is_not_jax_or_is_guarded_is_no_alarm(source):
+    assert find(source) == []
+
+
+def cells(page: Path) -> str:
+    """The code cells of a page, but those that are there to raise."""
+    found = re.findall(r"^```\{code-cell\}.*?\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
+    return "\n".join(
+        re.sub(r"^:.*\n", "", cell, flags=re.M) for cell in found if "raises-exception" not in cell
+    )
+
+
+def test_nothing_is_found_in_the_code_of_this_book(capsys, tmp_path):
+    for page in (ROOT / "docs" / "en").rglob("*.md"):
+        if code := cells(page):
+            (tmp_path / f"{page.stem}.py").write_text(code, "utf-8")
+    places = [ROOT / name for name in ("examples", "docs", "bench", "conftest.py")]
+    status = main([*map(str, places), str(tmp_path)])
+    said = capsys.readouterr()
+    assert (status, said.out) == (0, ""), said
+
+
+# -- --fix ----------------------------------------------------------------------------------------
+
+RENAMED = {
+    "import jax\njax.tree_map(f, x)": "import jax\njax.tree.map(f, x)",
+    "import jax.numpy as np\nnp.product(x)": "import jax.numpy as np\nnp.prod(x)",
+    "from jax import vmap, tree_map as tm\ntm(f, x)": (
+        "from jax import vmap\nfrom jax.tree import map as tm\ntm(f, x)"
+    ),
+    "from jax import (grad, tree_map,\n  vmap)": (
+        "from jax import (grad, vmap)\nfrom jax.tree import map as tree_map"
+    ),
+    "from jax import (grad,\n  tree_map,  # of trees\n  vmap)": None,
+    "def f():\n  from jax import tree_map, jit\n  g()": (
+        "def f():\n  from jax import jit\n  from jax.tree import map as tree_map\n  g()"
+    ),
+    "if x: from jax import tree_map, jit": (
+        "if x: from jax import jit; from jax.tree import map as tree_map"
+    ),
+    "from jax.config import config; config.update(a, b)": (
+        "from jax import config; config.update(a, b)"
+    ),
+    "import jax.experimental.stax as s\ns.Dense": "import jax.example_libraries.stax as s\ns.Dense",
+    "import jax.experimental.stax\njax.experimental.stax.Dense": (
+        "import jax.example_libraries.stax\njax.example_libraries.stax.Dense"
+    ),
+    "from jax.experimental.stax import (Dense,  # a\n  Relu)": (
+        "from jax.example_libraries.stax import (Dense,  # a\n  Relu)"
+    ),
+    "from jax.experimental import optix\noptix.adam(1)": "import optax as optix\noptix.adam(1)",
+    "import jax.numpy as jnp\nx: jnp.DeviceArray": (
+        "import jax\nimport jax.numpy as jnp\nx: jax.Array"
+    ),
+    "from jax import lax\nn = lax.prod(s)": "import math\nfrom jax import lax\nn = math.prod(s)",
+    "import jax\njax.core.Primitive('p')": (
+        "import jax.extend.core\nimport jax\njax.extend.core.Primitive('p')"
+    ),
+    "import jax.numpy as jnp\ndef f(jax): return jnp.DeviceArray": None,
+    "import jax.numpy as np\nnp.clip(x, a_min=0, a_max=1)": (
+        "import jax.numpy as np\nnp.clip(x, min=0, max=1)"
+    ),
+    "import jax\ny = x.block_host_until_ready()": "import jax\ny = x.block_until_ready()",
+    "import jax\njax.ops.index_update(x, 0, 1)": None,
+    "import jax\njax.tree_map(lambda x: jax.tree_leaves(x), y)": (
+        "import jax\njax.tree.map(lambda x: jax.tree.leaves(x), y)"
+    ),
+}
+
+
+@pytest.mark.parametrize("source", RENAMED, ids=lambda text: text.replace("\n", "; ")[:60])
+def test_a_plain_renaming_and_nothing_else_is_written(source):
+    uses = find(source)
+    assert uses
+    new = edited(source, {edit for use in uses for edit in use.edits})
+    assert new == (RENAMED[source] or source)
+    if new != source:
+        assert not [use for use in find(new) if use.edits], "once is enough"
+
+
+OLD = """\
+# -*- coding: {coding} -*-
+import jax, jax.numpy as np  # 雪
+from jax import tree_map, grad
+
+x = np.product(np.arange(1., 4.))   # keeps   its spaces\t
+y = tree_map(lambda a: a + 1, {{"é": x}})
+"""
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("coding", ["utf-8", "utf-8-sig", "gb18030"])
+def test_fix_shows_the_diff_and_keeps_encoding_newlines_mode_and_link(
+    coding, newline, tmp_path, capsys
+):
+    text = OLD.format(coding=coding.removesuffix("-sig")).replace("\n", newline)
+    real = tmp_path / "real.py"
+    real.write_bytes(text.encode(coding))
+    real.chmod(0o754)
+    link = tmp_path / "link.py"
+    link.symlink_to(real)
+    before = real.read_bytes()
+    assert main([str(link), "--diff"]) == 1
+    shown = capsys.readouterr()
+    assert real.read_bytes() == before
+    assert "-x = np.product(" in shown.out and "+x = np.prod(" in shown.out
+    assert main([str(link), "--fix"]) == 0
+    assert capsys.readouterr().out == shown.out
+    expected = text.replace("np.product", "np.prod").replace(
+        "from jax import tree_map, grad",
+        f"from jax import grad{newline}from jax.tree import map as tree_map",
+    )
+    assert real.read_bytes().decode(coding) == expected
+    assert real.stat().st_mode & 0o777 == 0o754 and link.is_symlink()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link.py", "real.py"]
+    space: dict[str, Any] = {}
+    exec(compile(real.read_bytes(), "real.py", "exec"), space)
+    assert space["y"] == {"é": 7}
+    assert main([str(link)]) == 0
+
+
+CELLS = [
+    {"cell_type": "markdown", "metadata": {}, "source": "# `jax.tree_map`"},
+    ["%%time\n", "!pip install jax \\\n", "  flax\n", "import jax\n", "x = jax.tree_map(f, a)"],
+    ["%%bash\n", "jax.tree_map and more"],
+    [
+        "%timeit -n 10 jax.tree_map(f, a)\n",
+        "y = !ls jax\n",
+        "jax.tree_map?\n",
+        "z = (3\n",
+        "  % 2)\n",
+    ],
+    ["y = (a\n", "  % b)\n", "await jax.tree_map"],
+    ["this is no Python"],
+    [],
+]
+
+
+def notebook() -> dict:
+    made = []
+    for cell in CELLS:
+        if isinstance(cell, list):
+            out = {"name": "stdout", "output_type": "stream", "text": ["jax.tree_map ü\n"]}
+            code = {"cell_type": "code", "execution_count": 3, "metadata": {"tags": ["a"]}}
+            made.append({**code, "outputs": [out], "source": cell})
+        else:
+            made.append(cell)
+    made[-2]["source"] = "".join(made[-2]["source"])
+    return {"cells": made, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+
+
+@pytest.mark.parametrize("form", [{"indent": 1}, {"indent": 2, "ensure_ascii": False}, {}])
+def test_notebooks_keep_their_layout_outputs_and_magics(form, tmp_path, capsys):
+    path = tmp_path / "old.ipynb"
+    text = json.dumps(notebook(), **form) + "\n" * ("indent" in form)
+    path.write_text(text, "utf-8")
+    assert main([str(path), "--fix"]) == 1  # for the cell that is no Python
+    said = capsys.readouterr()
+    places = re.findall(r"old\.ipynb:cell (\S+): jax.tree_map was", said.out)
+    assert places == ["2:5:5", "4:1:15", "5:3:7"]
+    assert said.err.count("\n") == 2 and "cell 6: line 1 is no Python 3" in said.err
+    expected = text
+    for old in ("x = jax.tree_map(f", "-n 10 jax.tree_map(f", "await jax.tree_map"):
+        assert text.count(old) == 1
+        expected = expected.replace(old, old.replace("tree_map", "tree.map"))
+    assert path.read_text("utf-8") == expected
+
+
+# -- the command ----------------------------------------------------------------------------------
+
+
+def test_trouble_is_one_line_each_and_the_others_are_still_looked_at(tmp_path, capsys):
+    files = {
+        "syntax.py": b"import jax\ndef f(:\n",
+        "python2.py": b"import jax\nprint 'x'\n",
+        "latin.py": b"import jax  # \xe9\n",
+        "cookie.py": b"# coding: klingon\nimport jax\n",
+        "wide.py": "import jax\n".encode("utf-16"),
+        "null.py": b"import jax\0\n",
+        "empty.py": b"",
+        "empty.ipynb": b"",
+        "broken.ipynb": b'{"cells": ["jax',
+        "three.ipynb": b'{"worksheets": [], "jax": 1}',
+        "julia.ipynb": b'{"cells": [], "metadata": {"language": "jax"}}',
+        "deep.py": b"import jax\n" + b"(" * 300 + b")" * 300,
+        "good.py": b"import jax\njax.tree_map",
+        "not_python.txt": b"jax.tree_map",
+        ".git/hidden.py": b"import jax\njax.tree_map",
+        "env/pyvenv.cfg": b"",
+        "env/lib/installed.py": b"import jax\njax.tree_map",
+    }
+    for name, data in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "loop.py").symlink_to("loop.py")
+    (tmp_path / "gone.py").symlink_to("nothing.py")
+    (tmp_path / "again").symlink_to(tmp_path)
+    assert main([str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    told = [line.removeprefix(f"{tmp_path}{os.sep}") for line in said.err.splitlines()]
+    troubled = "broken.ipynb cookie.py deep.py gone.py latin.py loop.py null.py python2.py"
+    troubled += " syntax.py three.ipynb wide.py"
+    assert [line.partition(":")[0] for line in told[:-1]] == troubled.split()
+    assert told[-1] == "15 files, 1 old name in 1 file, 1 plain renaming, 11 not read"
+    assert said.out.count("\n") == 1 and "good.py:2:1: jax.tree_map was removed" in said.out
+
+
+def test_files_are_grouped_each_use_is_one_clear_line_and_the_status_is_for_ci(tmp_path, capsys):
+    (tmp_path / "a.py").write_text("import jax\njax.tree_map\njax.ops.index_add\n")
+    (tmp_path / "b.py").write_text("import optax\noptax.hvp\n")
+    (tmp_path / "c.py").write_text("import jax\njax.random.PRNGKey(0)\n")
+    assert main([str(tmp_path)]) == 1
+    a, b = (f"{tmp_path / name}:2:1" for name in ("a.py", "b.py"))
+    assert capsys.readouterr().out == (
+        f"{a}: jax.tree_map was removed in jax 0.6.0; write jax.tree.map (--fix renames it)\n"
+        f"{a[:-3]}3:1: jax.ops.index_add was removed in jax 0.3.2; write `x.at[i].add(y)`\n"
+        "\n"
+        f"{b}: optax.hvp was removed in optax 0.1.8; write optax.second_order.hvp"
+        " (--fix renames it)\n"
+    )
+    assert main([str(tmp_path / "c.py")]) == 0
+    assert capsys.readouterr().out == ""
+    assert main([str(tmp_path / "c.py"), "--hints"]) == 0
+    assert "still works" in capsys.readouterr().out
+    assert main([str(tmp_path / "a.py"), "--fix"]) == 1  # one of two was renamed
+    assert "2 old names in 1 file, 1 renamed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["nothing.py"], ["--fix", "--diff", "."], ["--what"]])
+def test_a_mistake_in_the_command_is_status_2(arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert "usage: python -m seejax.today" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_written_stays_whole(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "a.py"
+    path.write_text("import jax\njax.tree_map\n")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    assert main([str(path), "--fix"]) == 1
+    assert f"{path}: cannot be written: No space left on device\n" in capsys.readouterr().err
+    assert path.read_text() == "import jax\njax.tree_map\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.py"]
+
+
+def test_without_libcst_one_line_says_what_to_install(capsys, monkeypatch):
+    for name in ("command", "files", "uses"):
+        monkeypatch.delitem(sys.modules, f"seejax.today.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "libcst", None)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("seejax.today", run_name="__main__")
+    assert ended.value.code == 2
+    assert "pip install 'seejax[today]'" in capsys.readouterr().err
+
+
+def test_it_needs_none_of_the_three_libraries():
+    code = (
+        "import sys; import seejax.today.command; print({'jax', 'flax', 'optax'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "set()\n", done.stderr
