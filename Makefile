@@ -87,17 +87,11 @@ pair: $(DOCS) ## after reading both languages of a page again: make pair PAGE=ji
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url
 
-<<<<<<< HEAD
 NEWER := $(if $(UPGRADE),$(addprefix --upgrade-package ,$(UPGRADE)),--upgrade)
 
 lock: $(DOCS) ## resolve pyproject.toml anew into the lock files; UPGRADE="jax jaxlib" just those
-	$(COMPILE) $(NEWER) pyproject.toml --extra training --group docs -o requirements.lock
+	$(COMPILE) $(NEWER) pyproject.toml --extra training --extra today --group docs -o requirements.lock
 	$(COMPILE) $(NEWER) --group test -c requirements.lock -o requirements-test.lock
-=======
-lock: $(DOCS) ## resolve pyproject.toml anew into the lock files
-	$(COMPILE) --upgrade pyproject.toml --extra training --extra today --group docs -o requirements.lock
-	$(COMPILE) --upgrade --group test -c requirements.lock -o requirements-test.lock
->>>>>>> t14-command
 
 clean: ## remove everything that was built, .venv too
 	rm -rf build .venv .pytest_cache .ruff_cache
