@@ -110,6 +110,8 @@ def test_the_queries_name_sections_that_are_there(site: Path) -> None:
         ("en", "gradeint", "gradient"),
         ("en", "RECOMPILED", "compil"),
         ("en", ".at[].set", ".at"),
+        ("zh", "给C++用", "c++"),
+        ("zh", "torch.save 在哪里", "检查"),  # a name of another library
     ],
 )
 def test_results_mark_what_was_meant(reader, language: str, query: str, marked: str) -> None:

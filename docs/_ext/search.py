@@ -28,12 +28,16 @@ from tools.book import table
 
 HAN = "\u3400-\u9fff"
 LATIN = "0-9A-Za-z_\u00c0-\u024f\u0370-\u03ff"
-RUN = re.compile(rf"[{HAN}]+|\.?[{LATIN}]+(?:\.[{LATIN}]+)*")
+RUN = re.compile(rf"[{HAN}]+|(?<![{LATIN}])[Cc]\+\+|\.?[{LATIN}]+(?:\.[{LATIN}]+)*")
 PARTS = re.compile(r"_+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 NAME, PART = 2, 0.5  # what a name of several parts counts, and what each of them
 ENDING = re.compile(
     r"^(.{3,}?)(?:at(?:e[ds]?|ions?|ors?|ing)|ions?|ings?|ments?|able|ly|e(?:d|s|rs?)?|s)$"
 )
+
+
+def is_chinese(word: str) -> bool:
+    return word[0] >= "\u3400"
 
 
 @functools.cache
@@ -56,7 +60,7 @@ def terms(text: str) -> Iterator[tuple[str, float]]:
     ['lax.scan', 'lax', '.scan', 'scan', 'static_argnums', 'static', 'argnum']
     """
     for run in RUN.findall(text):
-        if run[0] >= "\u3400":
+        if is_chinese(run):
             yield from ((run[i : i + 2], 1) for i in range(max(1, len(run) - 1)))
         elif re.match(r"\.?\d", run):
             yield from [(run, 1)] if len(run) <= 4 else []
@@ -160,7 +164,11 @@ PIECE = 16_000  # characters of postings
 def count(page: Page, section: Section) -> Counter:
     """How much a section says of each term."""
     counts: Counter = Counter()
-    named = [("title", section["title"]), ("anchor", section["anchor"].replace("-", " "))]
+    anchor = section["anchor"]
+    named = [("title", section["title"]), ("anchor", anchor.replace("-", " "))]
+    own = anchor.removeprefix(page["url"].removesuffix(".html") + "-")
+    if "-" in own:  # vmap-in-axes is about in_axes
+        named.append(("anchor", own.replace("-", "_")))
     for kind, text in [*named, ("page", f"{page['name']} {page['title']}"), *section["text"]]:
         for term, share in terms(text):
             counts[term] += WEIGHTS[kind] * share
@@ -229,17 +237,29 @@ def spoken(language: str) -> dict[str, object]:
     """How readers ask: words that say nothing, and other names for what the book has a name for."""
     data = table("search.toml")
     empty = data["empty"]
-    han, latin = ("|".join(w for w in empty if (w >= "\u3400") == han) for han in (True, False))
+    chinese = [word for word in empty if is_chinese(word)]
+    han = "|".join(word for word in chinese if len(word) > 1)
+    alone = "".join(word for word in chinese if len(word) == 1)
+    alone = rf"(?<=^|[^{HAN}]|{han})[{alone}](?=$|[^{HAN}]|{han})"
+    latin = "|".join(word for word in empty if not is_chinese(word))
     other = "en" if language == "zh" else "zh"
     book = table("terms.toml").values()
     pairs = [*data["same"].items(), *((term[other], term[language]) for term in book)]
-    same = [
-        [list(dict.fromkeys(t for t, _ in terms(name) if t not in empty)) for name in pair]
-        for pair in pairs
-    ]
+    pairs += [(word, term[language]) for term in book for word in term.get("avoid", [])]
+    same = []
+    for pair in pairs:
+        theirs, ours = (
+            list(dict.fromkeys(t for t, share in terms(name) if t not in empty and share >= least))
+            for name, least in zip(pair, (0, 1), strict=True)  # ours: names whole, not their parts
+        )
+        if language == "en" and not any(map(is_chinese, theirs)):
+            # Chinese is so rare there that it would outweigh what was typed.
+            ours = [term for term in ours if not is_chinese(term)]
+        if theirs and ours and theirs != ours:
+            same.append([theirs, ours])
     return {
-        "empty": rf"{han}|(?<![\w.])(?:{latin})(?![\w(\[]|\.\w)",
-        "same": [[theirs, ours] for theirs, ours in same if theirs and theirs != ours],
+        "empty": rf"{han}|{alone}|(?<![\w.])(?:{latin})(?![\w(\[]|\.\w)",
+        "same": same,
     }
 
 

@@ -1,9 +1,9 @@
 // Search: a dialog on every page (button, "/", Ctrl-K), and the page search.html?q=…
-// docs/_ext/search.py makes the index; a piece of it is loaded when a query needs it.
+// search.py makes the index; a piece of it is loaded when a query needs it.
 {
-const root = new URL("..", document.currentScript.src);  // of the site: this script lies in _static
-const SHOWN = 10, LENGTH = 180, BEFORE = 30;  // results; of an excerpt; before its first mark
-const NAME = 2, PART = .5, ALIKE = .6, ORDER = 1;  // weights of a name, its part, another name, the order
+const root = new URL("..", document.currentScript.src);  // of the site, above _static
+const SHOWN = 10, LENGTH = 180, BEFORE = 30, PASTED = 60;  // results; of an excerpt; before its first mark; what is longer is spelt right
+const NAME = 2, PART = .5, ALIKE = .6, ORDER = 1;  // weights: a name, its part, another name, the order
 
 // -- pieces: scripts, as a page from the disk may load nothing else
 
@@ -23,10 +23,10 @@ const piece = name => {
 };
 const theIndex = () => piece("index").then(index => (folder = index.folder + "/", index));
 
-// -- terms: as search.py makes them, each with its place in the text
+// -- terms: as search.py makes them, each with its place
 
 const HAN = "\u3400", LATIN = "[\\w\u00c0-\u024f\u0370-\u03ff]+";
-const RUN = new RegExp(`[${HAN}-\u9fff]+|\\.?${LATIN}(?:\\.${LATIN})*`, "g");
+const RUN = new RegExp(`[${HAN}-\u9fff]+|\\b[Cc]\\+\\+|\\.?${LATIN}(?:\\.${LATIN})*`, "g");
 const PARTS = /_+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])/;
 const ENDING = /^(.{3,}?)(?:at(?:e[ds]?|ions?|ors?|ing)|ions?|ings?|ments?|able|ly|e(?:d|s|rs?)?|s)$/;
 const stem = word => word.replace(ENDING, "$1").replace(/(.)\1$/, "$1");
@@ -57,9 +57,9 @@ function* code(run, at) {
   }
 }
 
-// -- ranking: BM25, as far as search.py has not done it
+// -- ranking: what search.py left of BM25
 
-// Whether letters wrong, missing, too many or swapped, `most` in all, make one word of the other.
+// Whether `most` letters wrong, missing, too many or swapped make one word of the other.
 const alike = (a, b, most) => {
   let i = 0;
   while (i < a.length && a[i] === b[i]) i++;
@@ -74,7 +74,7 @@ const meant = async term => {
       found.push(...words[n]?.split(" ").filter(word => alike(term, word, most)) ?? []);
   return found;
 };
-// The sections that have a term; else one that it begins, if it may be unfinished; else one alike.
+// The sections that have a term; else one that it begins, if unfinished; else one alike.
 const find = async (index, {term, factor, typed, unfinished}) => {
   const where = t => Math.max(0, index.terms.findLastIndex(first => first <= t));
   const postings = t => piece(`terms-${where(t)}`).then(terms => Object.hasOwn(terms, t) ? terms[t] : "");
@@ -94,14 +94,13 @@ const find = async (index, {term, factor, typed, unfinished}) => {
   const idf = factor * Math.log(1 + (index.sections - levels.size + .5) / (levels.size + .5));
   return {names, levels, idf};
 };
-// The terms of a query; what the book calls otherwise, by that name too.
+// The terms of a query, and the book's names for what they say.
 const wanted = (index, text) => {
-  const end = text.search(/[^\s.]*$/), found = new Map();
-  for (const [term, at, , factor = 1] of terms(text)) found.set(term, {term, factor, typed: true, unfinished: at >= end});
-  const typed = new Set(found.keys());
-  for (const [theirs, ours] of index.same)
-    if (theirs.every(term => typed.has(term)))
-      for (const term of ours) if (!found.has(term)) found.set(term, {term, factor: ALIKE});
+  const end = text.search(/[^\s.]*$/), typed = text.length < PASTED, found = new Map();
+  for (const [term, at, , factor = 1] of terms(text)) found.set(term, {term, factor, typed, unfinished: at >= end});
+  const same = index.same.filter(([theirs]) => theirs.every(term => found.has(term)));
+  for (const term of same.flatMap(([, ours]) => ours))
+    if (!found.has(term)) found.set(term, {term, factor: ALIKE * (/[._]/.test(term) ? NAME : 1)});
   return [...found.values()];
 };
 function* neighbours(text) {
@@ -109,10 +108,8 @@ function* neighbours(text) {
   for (let i = 1; i < words.length; i++) yield `${words[i - 1]} ${words[i]}`;
 }
 const search = async query => {
-  const index = await theIndex(), whole = query.normalize("NFKC");
-  const telling = whole.replace(new RegExp(index.empty, "gi"), " ");
-  const text = telling.match(RUN) ? telling : whole;
-  const scores = new Map(), marks = new Map();
+  const index = await theIndex(), whole = query.normalize("NFKC"), scores = new Map(), marks = new Map();
+  const telling = whole.replace(new RegExp(index.empty, "gi"), " "), text = telling.match(RUN) ? telling : whole;
   for (const {names, levels, idf} of await Promise.all(wanted(index, text).map(each => find(index, each)))) {
     for (const name of names) marks.set(name, idf);
     for (const [section, level] of levels) scores.set(section, (scores.get(section) ?? 0) + idf * level);
@@ -151,7 +148,7 @@ const marked = (text, found, from = 0, to = text.length) => {
   }
   return [...parts, text.slice(from, to)];
 };
-// The stretch of a text in which most of what was asked for stands, with its marks.
+// The stretch of a text that has most of what was asked for, marked.
 const excerpt = (text, marks) => {
   const found = matches(text, marks);
   let best = 0, from = 0;
