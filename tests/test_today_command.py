@@ -383,7 +383,7 @@ def test_fix_shows_the_diff_and_keeps_encoding_newlines_mode_and_link(
 
 
 CELLS = [
-    {"cell_type": "markdown", "metadata": {}, "source": "# `jax.tree_map`"},
+    {"cell_type": "markdown", "metadata": {}, "source": "<b>`jax.tree_map`</b>"},
     ["%%time\n", "!pip install jax \\\n", "  flax\n", "import jax\n", "x = jax.tree_map(f, a)"],
     ["%%bash\n", "jax.tree_map and more"],
     [
@@ -416,6 +416,8 @@ def notebook() -> dict:
 def test_notebooks_keep_their_layout_outputs_and_magics(form, tmp_path, capsys):
     path = tmp_path / "old.ipynb"
     text = json.dumps(notebook(), **form) + "\n" * ("indent" in form)
+    if form.get("indent") == 2:  # as Colab writes it
+        text = text.replace("<", r"\u003c").replace(">", r"\u003e")
     path.write_text(text, "utf-8")
     assert main([str(path), "--fix"]) == 1  # for the cell that is no Python
     said = capsys.readouterr()

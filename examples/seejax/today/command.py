@@ -78,7 +78,7 @@ class Report:
             self.missed(problem)
         try:
             uses = find(file.source)
-        except (ParserSyntaxError, RecursionError) as error:
+        except (SyntaxError, ParserSyntaxError, RecursionError) as error:
             raise files.Unreadable(
                 f"cannot be parsed: {str(error).partition(chr(10))[0]}"
             ) from None
@@ -100,9 +100,8 @@ class Report:
         if edits and (self.options.diff or self.options.fix):
             print(file.diff(edits), end="")
         if edits and self.options.fix:
-            find(
-                "".join(f"{text}\n" for text in [edited(file.source, edits)])
-            )  # it is Python still
+            if problem := files.syntax(edited(file.source, edits)):
+                raise files.Unreadable(f"is left as it is, for the edited text {problem}")
             try:
                 file.write(edits)
             except OSError as error:

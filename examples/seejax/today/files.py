@@ -18,6 +18,7 @@ from pathlib import Path
 from seejax.today.uses import Edit, edited, lines_of
 
 SUFFIXES = (".py", ".ipynb")
+SEPARATORS = ((",", ": "), (", ", ": "), (",", ":"))
 NOT_OURS = {"__pycache__", "node_modules", "site-packages"}
 MAGIC = re.compile(r"(\s*(?:[\w.,\s\[\]]+=\s*)?)((?:%{1,2}\w|!).*|.*\?\??\s*|\?.*)")
 TIMED = re.compile(r"(\s*)%%?(?:time|timeit|prun|memit|mprun|lprun)\b(?:\s+-\w+(?:\s*\d+)?)*\s")
@@ -102,7 +103,7 @@ class File:
         """Put the edited text in the file's place, whole or not at all.
 
         Raises:
-          Unreadable: the file has changed since it was read.
+          Unreadable: the layout of a notebook could not be kept.
           OSError: it cannot be written; the file is as it was.
         """
         data = self.written(self.after(edits))
@@ -185,17 +186,18 @@ def layout(text: str, value: object):
     '{\n "a": 2\n}\n'
     """
     end = text[len(text.rstrip()) :]
-    for indent, ascii_only in product((1, 2, 4, "\t", 0, None), (False, True)):
-        for separators in ((",", ": "), (", ", ": "), (",", ":")):
+    html = str.maketrans({sign: f"\\u{ord(sign):04x}" for sign in "<>&\x7f"})  # as Colab writes
+    forms = product((1, 2, 4, "\t", 0, None), (False, True), SEPARATORS, ({}, html))
+    for indent, ascii_only, separators, escapes in forms:
 
-            def form(value, indent=indent, ascii_only=ascii_only, separators=separators):
-                told = json.dumps(
-                    value, indent=indent, ensure_ascii=ascii_only, separators=separators
-                )
-                return told + end
+        def form(
+            value, indent=indent, ascii_only=ascii_only, separators=separators, escapes=escapes
+        ):
+            told = json.dumps(value, indent=indent, ensure_ascii=ascii_only, separators=separators)
+            return told.translate(escapes) + end
 
-            if form(value) == text:
-                return form
+        if form(value) == text:
+            return form
     raise Unreadable("is laid out in an unusual way: save it once in Jupyter, then again")
 
 
