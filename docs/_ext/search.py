@@ -95,7 +95,7 @@ OUTPUT = 800  # characters of a cell's output: what it is about stands at its be
 class Section(TypedDict):
     anchor: str
     title: str
-    message: NotRequired[bool]  # the title is what an error says: pasted, not what readers ask for
+    entry: NotRequired[bool]  # of the errors, or of old code: pasted, not what readers ask for
     text: list[tuple[str, str]]  # prose, code and output, in their order
 
 
@@ -135,8 +135,8 @@ def begun(node: nodes.Node) -> Section | None:
         "title": head.get("fullname") or plain(head),
         "text": [],
     }
-    if "errors" in node.parent.get("classes", []):
-        section["message"] = True
+    if {"errors", "today"} & {*node.parent.get("classes", [])}:
+        section["entry"] = True
     return section
 
 
@@ -155,7 +155,7 @@ WEIGHTS = {"title": 12.0, "anchor": 6.0, "page": 1.0, "prose": 1.0, "code": 0.7,
 SATURATION, LENGTH = 3.0, 0.6  # BM25's k1 and b
 SHORT = 0.7  # of the mean: what is shorter is no better an answer
 SHARED = 0.6  # what a section counts whose title others have: exercises, takeaways
-PASTED = 0.6  # and one whose title is a message: found by many of its words, not by one
+ENTRY = 0.6  # and an entry of the errors or of old code: found by many of its words, not by one
 LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 DIGITS = "0123456789abcdefghijklmnopqrstuv"
 PIECE = 16_000  # characters of postings
@@ -187,7 +187,7 @@ def postings(pages: list[Page]) -> dict[str, str]:
         length = max(SHORT, counts.total() / mean)
         norm = SATURATION * (1 - LENGTH + LENGTH * length)
         shared = titles[section["title"]] > 2
-        most = len(LEVELS) * (SHARED if shared else PASTED if section.get("message") else 1)
+        most = len(LEVELS) * (SHARED if shared else ENTRY if section.get("entry") else 1)
         for term, times in counts.items():
             step = base32(number - last.get(term, 0))
             found[term] = f"{found.get(term, '')}{step}{LEVELS[int(most * times / (times + norm))]}"
