@@ -14,7 +14,7 @@ from seejax.errors import DATA, PREFIX, Entry, entries
 
 MESSAGES = "errors-messages"  # the name under which the cell keeps what was raised
 CODE = "python3"  # not "python": its names are not linked, or the page would be too heavy
-LENGTH = 560  # characters of a message: what it is about stands at its beginning
+LENGTH = 420  # characters of a message: what it is about stands at its beginning
 
 
 def headword(entry: Entry) -> str:

@@ -23,7 +23,7 @@ THEIRS = re.compile(
 )
 # What docutils says of each element and no rule or script of ours asks for: a tenth of a page.
 NOISE = re.compile(
-    r' docutils container(?=")| class="(?:reference (?:internal|external)|field-odd|field-even|simple)"'
+    r' docutils container(?=")| class="(?:reference (?:in|ex)ternal|field-odd|field-even|simple)"'
     r'|<span></span>|<span class="std std-ref">([^<]*)</span>'
 )
 COLOURED = {Comment: "c", Keyword: "k", String: "s", Number: "m"}
@@ -71,7 +71,9 @@ def join(app) -> None:
     static.mkdir(parents=True, exist_ok=True)
     sheets = [squeezed(each.read_text("utf8")) for each in registered(app.registry.css_files)]
     (static / "site.css").write_text("\n".join(sheets), "utf8")
-    scripts = [each.read_text("utf8") for each in registered(app.registry.js_files)]
+    comments = re.compile(r"^ *//.*\n|^ +|  //.*$", re.MULTILINE)
+    sources = [each.read_text("utf8") for each in registered(app.registry.js_files)]
+    scripts = [comments.sub("", source) for source in sources]
     (static / "site.js").write_text(
         "".join(f"(() => {{\n{script}}})();\n" for script in scripts), "utf8"
     )
