@@ -26,7 +26,9 @@ nitpicky = True  # a reference that leads nowhere is a warning, and a warning en
 intersphinx_mapping = {
     site: (url, str(inventories.file(site))) for site, url in inventories.SITES.items()
 }
+# every picture has its summary and its parts: what they draw, the page `see` shows
 autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_default_options |= {"exclude-members": "summary, parts"}
 autodoc_typehints = "none"  # what an argument is, a docstring says in words
 napoleon_numpy_docstring = False
 napoleon_custom_sections = [("Attributes", "params_style")]  # a list, not entries of their own

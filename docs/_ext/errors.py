@@ -14,7 +14,7 @@ from seejax.errors import DATA, PREFIX, Entry, entries
 
 MESSAGES = "errors-messages"  # the name under which the cell keeps what was raised
 CODE = "python3"  # not "python": its names are not linked, or the page would be too heavy
-LENGTH = 420  # characters of a message: what it is about stands at its beginning
+LENGTH = 320  # characters of a message: what it is about stands at its beginning
 
 
 def headword(entry: Entry) -> str:
@@ -70,21 +70,19 @@ class Errors(SphinxDirective):
         see = self.parse_text_to_nodes(" · ".join(f"[](#{anchor})" for anchor in entry.see))
         see[-1]["classes"] += ["term-see", "no-search"]
         fold = HideCodeCellNode("", prompt_show="cured", prompt_hide="cured")
-        fold += [block(code, CODE, "cell_input") for code in (entry.code, entry.cured)]
-        parts = [block(message, "text", "cell_output", "traceback")]
+        codes = [block(code, CODE) for code in (entry.code, entry.cured)]
+        fold += nodes.container("", *codes, classes=["cell_input"])
+        said = block(message, "text")
+        parts = [nodes.container("", said, classes=["cell_output", "traceback"])]
         for text in entry.cause, entry.cure:
             parts += self.parse_text_to_nodes(text[language])
         parts += [nodes.container("", fold, classes=["tag_cured"]), *see]
         return nodes.definition_list_item("", title, nodes.definition("", *parts))
 
 
-def block(text: str, language: str, *classes: str) -> nodes.Element:
-    """A text as it is, in boxes of these classes: it looks, and is searched, as in a cell."""
+def block(text: str, language: str) -> nodes.literal_block:
     text = text.strip("\n")
-    boxed = nodes.literal_block(text, text, language=language)
-    for name in reversed(classes):
-        boxed = nodes.container("", boxed, classes=[name])
-    return boxed
+    return nodes.literal_block(text, text, language=language)
 
 
 def setup(app) -> dict:
