@@ -30,7 +30,7 @@ ADDRESSES = {address for entries in ENTRIES.values() for _, address in entries.v
 USUAL = (
     "import jax, flax, optax, numpy\nimport jax.numpy as jnp, numpy as np\nfrom jax import lax\n"
 )
-USUAL += "from flax import linen, nnx\nfrom seejax import see\n"
+USUAL += "from flax import linen, linen as nn, nnx\nfrom seejax import see\n"
 CODE = ".highlight a[href]"
 PROSE = "article :not(pre) > code a[href]"
 
