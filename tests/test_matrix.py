@@ -1,5 +1,6 @@
 """The rows of make test-matrix: what they ask for, and that one which fails says so and ends."""
 
+import os
 import re
 import subprocess
 import tomllib
@@ -24,9 +25,9 @@ def test_the_rows_begin_at_the_oldest_python_and_hold_those_of_ci() -> None:
 
 def test_a_row_is_locked_as_the_book_is() -> None:
     """But for a Python of its own, and for what is newer."""
-    made = subprocess.run(
-        ["make", "-n", "lock", "BIN=bin", "DOCS="], cwd=ROOT, capture_output=True, encoding="utf8"
-    )
+    command = ["make", "--no-print-directory", "-n", "lock", "BIN=bin", "DOCS="]
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    made = subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, encoding="utf8")
     other = {"--universal", "--python-version", "3.11", "--upgrade"}
     lines = [line.split()[1:] for line in made.stdout.splitlines()]
     for line, command in zip(lines, matrix.resolve(matrix.ROWS["newest"], Path("")), strict=True):

@@ -148,7 +148,7 @@ def test_no_documented_name_in_a_cell_is_left_without_a_link(site: Path, languag
         f"{path}: {name}"
         for path in PAGES
         if path.startswith(language)
-        for block in soup(path).select(".cell_input .highlight")
+        for block in soup(path).select(".cell .cell_input .highlight")
         for name in unlinked(block)
         # a page that writes `lax, x = jax.lax, 3` has a lax of its own
         if not re.search(rf"^{name.partition('.')[0]}, .* = ", soup(path).get_text(), re.MULTILINE)

@@ -41,6 +41,7 @@ def ask(page: Page, queries: list[str]) -> list[list[str]]:
     """For each query the addresses of its results, in their order."""
     if not page.locator(".search-input").count():
         page.keyboard.press("/")
+        page.locator(".search-input").wait_for()  # it comes with its script
     return page.evaluate(ASK, queries)
 
 

@@ -10,6 +10,7 @@ import yaml
 from packaging.requirements import Requirement
 from playwright.sync_api import Browser, Page
 
+from processes import wait_until
 from test_search import NASTY, fuzz
 from test_site import PAGES, ROOT, server, site, soup  # noqa: F401
 from tools import install, policy
@@ -100,12 +101,13 @@ def test_the_policy_refuses_what_a_hostile_page_would_do(page: Page, server: str
         try { act() } catch { }
       await fetch("https://else.test/?told").catch(() => {});
     }""")
-    kinds = {what.partition(":")[0] for what in refused(page)}
-    assert page.evaluate("typeof ran") == "undefined"
-    assert kinds == {
+    kinds = {
         *("script-src-elem", "script-src-attr", "style-src-attr", "img-src", "frame-src"),
         *("object-src", "form-action", "base-uri", "connect-src", "require-trusted-types-for"),
     }
+    wait_until(lambda: kinds <= {what.partition(":")[0] for what in refused(page)})
+    assert kinds == {what.partition(":")[0] for what in refused(page)}
+    assert page.evaluate("typeof ran") == "undefined"
     page.unroute("**/en/jit.html")
 
 

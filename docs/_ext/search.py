@@ -22,7 +22,9 @@ from docutils import nodes
 from names import names
 from sphinx import addnodes
 
-from tools.book import table
+from tools.book import DOCS, table
+
+SCRIPT = DOCS / "_static" / "search.js"  # loaded when the search is opened
 
 # -- terms: as search.js makes them of a query ---------------------------------------------------
 
@@ -278,6 +280,7 @@ def noted(app, pagename: str) -> Path:
 
 def note(app, pagename, templatename, context, doctree) -> None:
     """Keep what a page says when it is written: the next build writes only pages that changed."""
+    context["search_version"] = hashlib.sha256(SCRIPT.read_bytes()).hexdigest()[:8]
     if doctree is None or app.builder.name != "html":
         return
     title = app.env.titles[pagename].astext()
@@ -314,5 +317,5 @@ def setup(app) -> dict:
     app.connect("html-page-context", note)
     app.connect("build-finished", write)
     app.add_css_file("search.css")
-    app.add_js_file("search.js", loading_method="defer")
+    app.add_js_file("search-open.js")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

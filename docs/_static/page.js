@@ -43,4 +43,5 @@ const sizes = new ResizeObserver(entries => {
     target.scrollWidth > target.clientWidth ? target.tabIndex = 0 : target.removeAttribute("tabindex");
 });
 for (const each of document.querySelectorAll("article :is(.highlight pre, .math, .see-scroll, .pst-scrollable-table-container, .cell_output:has(> img))"))
-  sizes.observe(each);
+  if (each.closest("dl.py, dl.errors, dl.today")) each.tabIndex = 0;  // not laid out yet
+  else sizes.observe(each);

@@ -1,4 +1,4 @@
-// Search: a dialog on every page (button, "/", Ctrl-K), and the page search.html?q=…
+// Search: a dialog on every page, which search-open.js loads and opens, and the page search.html?q=…
 // search.py makes the index; a piece of it is loaded when a query needs it.
 {
 const root = new URL("..", document.currentScript.src);  // of the site, above _static
@@ -233,14 +233,5 @@ if (inPage) {
   open();
   show();
 }
-for (const button of document.querySelectorAll("button.search-open")) {
-  button.hidden = false;
-  button.addEventListener("click", open);
-}
-document.addEventListener("keydown", event => {
-  const control = event.ctrlKey || event.metaKey, typing = event.target.closest?.("input, textarea, select, [contenteditable]");
-  if (event.altKey || !(control ? event.key?.toLowerCase() === "k" : event.key === "/" && !typing)) return;
-  event.preventDefault();
-  open();
-});
+window.openSearch = open;
 }

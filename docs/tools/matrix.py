@@ -57,7 +57,8 @@ def resolve(row: Row, tree: Path) -> list[list[str]]:
     command += [*row.options, "--upgrade"]
     docs, test = (str(tree / lock.name) for lock in (LOCKS["docs"], LOCKS["test"]))
     project = str(tree / "pyproject.toml")
-    asked = [project, "--extra", "training", "--group", f"{project}:docs", "-o", docs]
+    extras = ["--extra", "training", "--extra", "today"]
+    asked = [project, *extras, "--group", f"{project}:docs", "-o", docs]
     return [[*command, *asked], [*command, "--group", f"{project}:test", "-c", docs, "-o", test]]
 
 
