@@ -104,8 +104,8 @@ def test_a_notebook_is_its_page_without_outputs(site: Path, page: str) -> None: 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_notebook_says_what_the_page_says(site: Path, page: str) -> None:  # noqa: F811
     article, said = html(page).select_one("article"), prose(page)
-    added_later = "template, .cell_input, .cell_output, summary, .headerlink, math, .no-search"
-    for added in article.select(added_later):
+    cells = ".cell .cell_input, .cell .cell_output"
+    for added in article.select(f"template, {cells}, summary, .headerlink, math, .no-search"):
         added.decompose()
     for added in said.select("summary"):
         added.decompose()
