@@ -14,8 +14,8 @@ words = book.words(tree)
 
 # -- extensions: myst-nb, and what docs/_ext adds --------------------------------------------------
 extensions = ["myst_nb", "languages", "chinese", "mathml", "pictures", "folded", "terms", "today"]
-extensions += ["errors", "about", "names", "sharing", "machines", "search", "colophon", "figures"]
-extensions += ["running", "light", "sphinx.ext.intersphinx", "code_links"]
+extensions += ["errors", "leads", "about", "names", "sharing", "machines", "search"]
+extensions += ["colophon", "figures", "running", "light", "sphinx.ext.intersphinx", "code_links"]
 extensions += ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "docstrings"]
 myst_enable_extensions = book.MYST_EXTENSIONS
 myst_heading_anchors = 0  # sections are linked by the anchors that both languages share

@@ -7,6 +7,7 @@ import pytest
 import today
 from playwright.sync_api import Page, expect
 
+from seejax import errors
 from test_site import CONTRAST, LANGUAGES, OVERFLOW, WIDTHS, reader, server, site, soup  # noqa: F401
 
 ENTRIES = today.entries()
@@ -24,6 +25,23 @@ def test_sections_and_entries_lead_to_each_other(site: Path, language: str) -> N
             lines = section.find_all("p", class_="term-see", recursive=False)
             (link,) = [a for p in lines for a in p.select(f"a[href$='#today-{name}']")]
             assert link.get_text() == title.get_text()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_an_error_is_named_where_its_section_ends(site: Path, language: str) -> None:
+    page = soup(f"{language}/errors.html")
+    for name, entry in errors.entries().items():
+        title = page.select_one(f"#error-{name}")
+        (href,) = [
+            a["href"]
+            for a in title.find_next_sibling("dd").select(".term-see a")
+            if a["href"].endswith(f"#{entry.see[0]}")
+        ]
+        section = soup(f"{language}/{href.partition('#')[0]}").select_one(f"#{entry.see[0]}")
+        lines = section.find_all("p", class_="term-see", recursive=False)
+        (link,) = [a for p in lines for a in p.select(f"a[href$='#error-{name}']")]
+        said, told = link.get_text().removesuffix(" …"), title.get_text().replace("`", "")
+        assert told.startswith(said) and len(said) > len(said.partition(":")[0]) + 5
 
 
 SHOWN = """() => [...document.querySelectorAll("dl.today > dt")]

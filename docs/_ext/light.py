@@ -26,6 +26,12 @@ NOISE = re.compile(
     r' docutils container(?=")| class="(?:reference (?:in|ex)ternal|field-odd|field-even|simple)"'
     r'|<span></span>|<span class="std std-ref">([^<]*)</span>'
 )
+# A block of code: one box where Sphinx and Pygments make two.
+TWO_BOXES = re.compile(
+    r'<div class="(highlight-\w+ notranslate)"><div class="highlight">'
+    r"(<pre>.*?</pre></div>)\n</div>",
+    re.DOTALL,
+)
 COLOURED = {Comment: "c", Keyword: "k", String: "s", Number: "m"}
 COLOURED |= {Name.Function: "nf", Name.Class: "nf", Name.Decorator: "deco"}
 
@@ -94,7 +100,8 @@ def drop_the_rest(app, pagename, templatename, context, doctree) -> None:
 
 def lean(app, pagename, templatename, context, doctree) -> None:
     if body := context.get("body"):
-        context["body"] = NOISE.sub(lambda noise: noise[1] or "", body)
+        body = NOISE.sub(lambda noise: noise[1] or "", body)
+        context["body"] = TWO_BOXES.sub(r'<div class="highlight \1">\2', body)
 
 
 def clear(app, error) -> None:

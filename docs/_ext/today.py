@@ -1,11 +1,9 @@
-"""The page of old code, made from docs/data/today.toml, and the way from the sections to it.
+"""The page of old code, made from docs/data/today.toml.
 
 {today} is the field that finds an entry (today.js); {today} with a topic shows the topic's entries.
-A section that an entry belongs to ends with a line that leads there.
 """
 
 import functools
-import re
 import tomllib
 from html import escape
 
@@ -15,8 +13,7 @@ from sphinx.util.docutils import SphinxDirective
 from tools.book import DOCS, words
 
 DATA = DOCS / "data" / "today.toml"
-PREFIX = "today-"  # of an anchor
-PAGE = "today"
+PAGE, PREFIX = "today", "today-"  # of an anchor
 
 
 @functools.cache
@@ -54,9 +51,9 @@ def explained(entry: dict, language: str) -> str:
     return "\n\n".join(parts)
 
 
-def title(entry: dict, language: str) -> list[nodes.Node]:
-    """What old tutorials say, with code as code."""
-    parts = re.split("`", entry["said"][language])
+def worded(text: str) -> list[nodes.Node]:
+    """A line of text, with code as code."""
+    parts = text.split("`")
     return [nodes.literal(p, p) if n % 2 else nodes.Text(p) for n, p in enumerate(parts) if p]
 
 
@@ -91,7 +88,7 @@ class Today(SphinxDirective):
             raise self.error(f"no entry of docs/data/today.toml has the topic {self.arguments[0]}")
         listed = nodes.definition_list(classes=["today"])
         for name, entry in topic.items():
-            term = nodes.term("", "", *title(entry, language), names=[PREFIX + name])
+            term = nodes.term("", "", *worded(entry["said"][language]), names=[PREFIX + name])
             self.state.document.note_explicit_target(term)
             body = self.parse_text_to_nodes(explained(entry, language))
             if "see" in entry:
@@ -101,41 +98,8 @@ class Today(SphinxDirective):
         return [listed]
 
 
-def treated(section: nodes.section) -> list[str]:
-    """The entries that belong to a section."""
-    return [name for name, e in entries().items() if set(e.get("see", ())) & set(section["ids"])]
-
-
-def note_sections(app, doctree) -> None:
-    """A page with such a section is read again when the entries change."""
-    if any(map(treated, doctree.findall(nodes.section))):
-        app.env.note_dependency(str(DATA))
-
-
-def lead_to_entries(app, doctree, docname) -> None:
-    if app.builder.format != "html" or PAGE not in app.env.found_docs:
-        return
-    language = "zh" if app.config.language.startswith("zh") else "en"
-    page = app.builder.get_relative_uri(docname, PAGE)
-    for section in list(doctree.findall(nodes.section)):
-        if not (names := treated(section)):
-            continue
-        line = nodes.paragraph(classes=["term-see", "no-search"])
-        line += nodes.Text(words(language)["today_lead"])
-        for n, name in enumerate(names):
-            line += nodes.Text(" · ") if n else nodes.Text("")
-            to = f"{page}#{PREFIX}{name}"
-            line += nodes.reference(
-                "", "", *title(entries()[name], language), refuri=to, internal=True
-            )
-        inner = (n for n, child in enumerate(section) if isinstance(child, nodes.section))
-        section.insert(next(inner, len(section)), line)  # before the sections inside it
-
-
 def setup(app) -> dict:
     app.add_node(Filter, html=(open_filter, close_filter))
     app.add_directive("today", Today)
-    app.connect("doctree-read", note_sections)
-    app.connect("doctree-resolved", lead_to_entries)
     app.add_js_file("today.js")
     return {"parallel_read_safe": True, "parallel_write_safe": True}
