@@ -14,6 +14,7 @@ import search
 from playwright.sync_api import Page, expect
 
 from test_site import CONTRAST, LANGUAGES, OVERFLOW, SITE, WIDTHS, reader, server, site  # noqa: F401
+from tools.book import DOCS
 
 QUERIES = tomllib.loads((Path(__file__).parent / "search_queries.toml").read_text("utf8"))
 ENOUGH = 0.95
@@ -68,6 +69,19 @@ def test_what_learners_type_is_answered_in_the_first_three(reader, language: str
         if not set(sections(found)[:3]) & set(wanted.split())
     ]
     assert len(missed) <= (1 - ENOUGH) * len(queries), "\n".join(missed)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_what_is_asked_for_is_in_the_book(site: Path, language: str) -> None:
+    anchors = set()
+    for piece in (SITE / language / "search").rglob("page-*.js"):
+        pages = json.loads(re.search(r",(\[.*\])\)$", piece.read_text("utf8"))[1])
+        anchors |= {anchor for anchor, _, _ in pages[2]}
+    asked = tomllib.loads((DOCS / "data" / "asked.toml").read_text("utf8"))
+    assert len(asked) > 300 and not set(asked) - anchors
+    for anchor, phrases in asked.items():
+        assert len(set(phrases[language])) >= 4, anchor
+        assert all(len(phrase) <= 60 for phrase in phrases[language]), anchor
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

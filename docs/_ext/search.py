@@ -153,7 +153,8 @@ def plain(node: nodes.Node) -> str:
 
 # -- the index -----------------------------------------------------------------------------------
 
-WEIGHTS = {"title": 12.0, "anchor": 6.0, "page": 1.0, "prose": 1.0, "code": 0.7, "output": 0.5}
+WEIGHTS = {"title": 12.0, "anchor": 6.0, "asked": 3.0}
+WEIGHTS |= {"page": 1.0, "prose": 1.0, "code": 0.7, "output": 0.5}
 SATURATION, LENGTH = 3.0, 0.6  # BM25's k1 and b
 SHORT = 0.7  # of the mean: what is shorter is no better an answer
 SHARED = 0.6  # what a section counts whose title others have: exercises, takeaways
@@ -163,7 +164,16 @@ DIGITS = "0123456789abcdefghijklmnopqrstuv"
 PIECE = 16_000  # characters of postings
 
 
-def count(page: Page, section: Section) -> Counter:
+def asked(language: str) -> dict[str, list[str]]:
+    """By anchor what readers type to find a section; who reads Chinese types English too."""
+    languages = ("zh", "en") if language == "zh" else ("en",)
+    return {
+        anchor: [phrase for each in languages for phrase in phrases[each]]
+        for anchor, phrases in table("asked.toml").items()
+    }
+
+
+def count(page: Page, section: Section, phrases: list[str]) -> Counter:
     """How much a section says of each term."""
     counts: Counter = Counter()
     anchor = section["anchor"]
@@ -171,17 +181,19 @@ def count(page: Page, section: Section) -> Counter:
     own = anchor.removeprefix(page["url"].removesuffix(".html") + "-")
     if "-" in own:  # vmap-in-axes is about in_axes
         named.append(("anchor", own.replace("-", "_")))
-    for kind, text in [*named, ("page", f"{page['name']} {page['title']}"), *section["text"]]:
+    named += [("page", f"{page['name']} {page['title']}")]
+    named += [("asked", phrase) for phrase in phrases]
+    for kind, text in [*named, *section["text"]]:
         for term, share in terms(text):
             counts[term] += WEIGHTS[kind] * share
     return counts
 
 
-def postings(pages: list[Page]) -> dict[str, str]:
+def postings(pages: list[Page], phrases: dict[str, list[str]]) -> dict[str, str]:
     """For every term its sections: the step to the next one's number, and a letter for how much."""
     of_all = [(page, section) for page in pages for section in page["sections"]]
     titles = Counter(section["title"] for _, section in of_all)
-    counted = [count(page, section) for page, section in of_all]
+    counted = [count(page, each, phrases.get(each["anchor"], [])) for page, each in of_all]
     mean = sum(counts.total() for counts in counted) / len(counted)
     found: dict[str, str] = {}
     last: dict[str, int] = {}
@@ -208,7 +220,7 @@ def base32(n: int) -> str:
 
 def pieces(pages: list[Page], language: str) -> dict[str, Any]:
     """Every piece by its name; `index` says what the others hold."""
-    found = postings(pages)
+    found = postings(pages, asked(language))
     groups: list[dict[str, str]] = []
     size = PIECE
     for term, posting in found.items():

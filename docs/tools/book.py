@@ -48,6 +48,7 @@ TEXTS = {
     "words.toml": ("*.zh", "*.en"),
     "terms.toml": ("*.zh", "*.en", "*.group", "*.explain.zh", "*.explain.en"),
     "search.toml": ("empty.*", "same.*"),
+    "asked.toml": ("*.zh.*", "*.en.*"),
 }
 
 
