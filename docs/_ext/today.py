@@ -6,13 +6,12 @@ A section that an entry belongs to ends with a line that leads there.
 
 import functools
 import re
-import tomllib
 from html import escape
 
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-from tools.book import DOCS, words
+from tools.book import DOCS, language_of, table, words
 
 DATA = DOCS / "data" / "today.toml"
 PREFIX = "today-"  # of an anchor
@@ -26,7 +25,7 @@ def entries() -> dict[str, dict]:
     >>> entries()["tree-map"]["see"]
     ['pytrees-map']
     """
-    return tomllib.loads(DATA.read_text("utf8"))
+    return table(DATA.name)
 
 
 def explained(entry: dict, language: str) -> str:
@@ -83,7 +82,7 @@ class Today(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(str(DATA))
-        language = "zh" if self.config.language.startswith("zh") else "en"
+        language = language_of(self.config)
         if not self.arguments:
             return [Filter(language=language)]
         topic = {name: e for name, e in entries().items() if e["topic"] == self.arguments[0]}
@@ -115,7 +114,7 @@ def note_sections(app, doctree) -> None:
 def lead_to_entries(app, doctree, docname) -> None:
     if app.builder.format != "html" or PAGE not in app.env.found_docs:
         return
-    language = "zh" if app.config.language.startswith("zh") else "en"
+    language = language_of(app.config)
     page = app.builder.get_relative_uri(docname, PAGE)
     for section in list(doctree.findall(nodes.section)):
         if not (names := treated(section)):

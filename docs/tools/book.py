@@ -17,6 +17,12 @@ LANGUAGES = {
     "en": {"hreflang": "en", "slug": "en", "name": "English"},
 }
 
+
+def language_of(config: Any) -> str:
+    """Which of our languages Sphinx is building: the tree, by what Sphinx calls the language."""
+    return "zh" if config.language.startswith("zh") else "en"
+
+
 MYST_EXTENSIONS = ["dollarmath", "colon_fence", "deflist"]
 
 # What the pages see as the machine: the same in both languages, for every builder, in the tests.
