@@ -1,8 +1,8 @@
 """A page's MyST as Markdown that everyone reads: notebooks elsewhere, forges, machines.
 
 What only Sphinx knows is put in: where links lead, the values of {glue:text}, included code, terms,
-errors.
-Formulas, tables and code stay as they are. What is not known here is an error, never left over.
+errors. Formulas, tables and code stay as they are. What is not known here is an error, never left
+over.
 """
 
 import functools
