@@ -139,3 +139,12 @@ def project() -> dict[str, Any]:
 def pages(language: str) -> list[Path]:
     """Every page of a language, in the order of their names."""
     return sorted((DOCS / language).rglob("*.md"))
+
+
+def page_name(page: Path, language: str) -> str:
+    """What links and built files call a page: its path within its language, without a suffix.
+
+    >>> page_name(DOCS / "zh" / "jit.md", "zh")
+    'jit'
+    """
+    return page.relative_to(DOCS / language).with_suffix("").as_posix()
