@@ -85,16 +85,10 @@ def no_process_is_left() -> Iterator[None]:
 @pytest.fixture(scope="module")  # while it lives, asyncio.run is refused in its thread
 def browser() -> Iterator["Browser"]:
     """A real Chromium; installed if need be, and never left out."""
-    from playwright.sync_api import sync_playwright
+    from tools import chromium
 
-    import chromium
-
-    chromium.chinese_font()
-    with sync_playwright() as playwright:
-        path = chromium.executable(playwright.chromium.executable_path)
-        browser = playwright.chromium.launch(executable_path=path, args=chromium.ARGUMENTS)
+    with chromium.launched() as browser:
         yield browser
-        browser.close()
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

@@ -16,10 +16,9 @@ import nbformat
 import pytest
 from aiorwlock import RWLock
 
-import chromium
 from test_build import Book
 from tools import book as tables
-from tools import cache, execute, offline, render
+from tools import cache, chromium, execute, offline, render
 
 ROOT = Path(__file__).parents[1]
 EXECUTE = "from tools.execute import execute; execute(['zh', 'en'])"

@@ -22,7 +22,7 @@ from playwright.sync_api import expect
 from processes import LIMIT_S, Process, alive, wait_until
 from seejax import see
 from seejax.see import __main__ as command
-from seejax.see import _html, _script
+from seejax.see import _html, _page, _script
 
 LOSS = """\
 import jax.numpy as jnp
@@ -413,7 +413,7 @@ def test_ending_a_run_that_prints_leaves_nothing(tmp_path, how, status):
 
 @contextlib.contextmanager
 def a_page(shown):
-    with command.served(shown, 0) as url:
+    with _page.served(shown, 0) as url:
         yield http.client.HTTPConnection(url.removeprefix("http://").rstrip("/"), timeout=60)
 
 
@@ -424,7 +424,7 @@ def asked(connection, method, path, **headers):
 
 
 def test_the_server_answers_get_on_this_machine_and_nothing_else():
-    shown = command.Shown("<b>f</b>", "en")
+    shown = _page.Shown("<b>f</b>", "en")
     error = "<script>alert(1)</script>"
     shown.update({"html": "<i>drawn</i>", "made": True})
     shown.update({"error": error})
@@ -453,18 +453,23 @@ def test_the_server_answers_get_on_this_machine_and_nothing_else():
         asked(connection, "GET", "/")
 
 
-def test_a_port_that_is_taken_is_said(capsys):
-    shown = command.Shown("f", "en")
-    with (
-        a_page(shown) as connection,
-        pytest.raises(SystemExit) as ended,
-        command.served(shown, connection.port),
-    ):
-        pass
-    assert ended.value.code == 2 and "cannot be used" in capsys.readouterr().err
-    with pytest.raises(SystemExit), command.served(shown, 70_000):
-        pass
-    assert "port 70000 cannot be used" in capsys.readouterr().err
+def test_a_port_that_cannot_be_used_is_said(script, monkeypatch, capsys):
+    class Drawn:
+        def __init__(self, *_):
+            self.process = type("", (), {"returncode": 0})
+
+        def poll(self):
+            return {"html": "", "text": "", "made": False, "seconds": 0.0}
+
+    monkeypatch.setattr(command, "Run", Drawn)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with a_page(_page.Shown("f", "en")) as connection:
+        for port in (connection.port, 70_000):
+            with pytest.raises(SystemExit) as ended:
+                command.main([f"{script}:loss", "--port", str(port), "--no-browser"])
+            said = capsys.readouterr().err
+            assert ended.value.code == 2 and f"port {port} cannot be used" in said
+            assert said.count("\n") == 1
 
 
 # --- in a browser

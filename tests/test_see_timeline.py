@@ -14,8 +14,9 @@ import optax
 import pytest
 
 from seejax import see
-from seejax.see import _jax_private, _timeline
-from seejax.see._timeline import Event, _merged, _outermost
+from seejax.see import _jax_private, _profile
+from seejax.see._profile import Event, _outermost
+from seejax.see._timeline import _merged
 
 
 @jax.jit
@@ -188,7 +189,7 @@ def test_an_exception_passes_and_what_happened_is_kept(a):
     with see.timeline() as after:  # nothing is left behind
         work(a).block_until_ready()
     assert len(after.runs) == 1
-    assert not _jax_private.listening(_timeline._listen)
+    assert not _jax_private.listening(_profile.listen)
 
 
 def test_profiles_do_not_nest(a, tmp_path):

@@ -14,10 +14,9 @@ import pytest
 from bs4 import BeautifulSoup, Tag
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-import chromium
 from limits import LIMITED
 from processes import Process
-from tools import book
+from tools import book, chromium
 
 ROOT = book.ROOT
 SITE = book.BUILD / "html"
@@ -456,11 +455,11 @@ def test_chromium_is_taken_from_path_then_installed_then_missed_aloud(
         return ""
 
     with pytest.raises(
-        RuntimeError, match=r"no Chromium here(?s:.*)apt-get is not on PATH\nno net"
+        book.BuildError, match=r"no Chromium here(?s:.*)apt-get is not on PATH\nno net"
     ):
         chromium.executable(str(own), fetch=lambda: "no net")
     command(bare_path, "apt-get", "echo 'nothing to be reached'; exit 100")
-    with pytest.raises(RuntimeError, match="nothing to be reached"):
+    with pytest.raises(book.BuildError, match="nothing to be reached"):
         chromium.executable(str(own), fetch=lambda: "")
     assert chromium.executable(str(own), fetch=fetch) == str(own)
     own.unlink()
@@ -469,7 +468,7 @@ def test_chromium_is_taken_from_path_then_installed_then_missed_aloud(
     assert chromium.executable(str(own), fetch=lambda: "not asked") == str(made)
     made.unlink()
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(RuntimeError, match="apt-get needs root"):
+    with pytest.raises(book.BuildError, match="apt-get needs root"):
         chromium.executable(str(own), fetch=lambda: "")
     found = command(bare_path, "google-chrome")
     assert chromium.executable(str(own), fetch=lambda: "not asked") == found
@@ -477,11 +476,11 @@ def test_chromium_is_taken_from_path_then_installed_then_missed_aloud(
 
 @pytest.mark.skipif("sys.platform != 'linux'", reason="fontconfig is Linux's")
 def test_a_chinese_font_is_installed_or_missed_aloud(bare_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="no font for Chinese here"):
+    with pytest.raises(book.BuildError, match="no font for Chinese here"):
         chromium.chinese_font()
     font = bare_path / "font"
     command(bare_path, "fc-list", f"[ ! -e {font} ] || echo Noto")
-    with pytest.raises(RuntimeError, match="no font for Chinese here"):
+    with pytest.raises(book.BuildError, match="no font for Chinese here"):
         chromium.chinese_font()
     command(bare_path, "apt-get", f": > {font}")
     chromium.chinese_font()

@@ -4,6 +4,7 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 from tools import census
+from tools.book import language_of
 from tools.plain import names
 
 PAGE = "about"
@@ -15,7 +16,7 @@ class About(SphinxDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        language = "zh" if self.config.language.startswith("zh") else "en"
+        language = language_of(self.config)
         try:
             text = census.told(self.arguments[0], language, names(language))
             return self.parse_text_to_nodes(text)

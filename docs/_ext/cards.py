@@ -12,13 +12,14 @@ from pathlib import Path
 
 import matplotlib
 from docutils import nodes
-from languages import language_of
 from PIL import Image, ImageChops, ImageDraw, ImageFont
 from pygments import highlight
 from pygments.formatters import ImageFormatter
 from pygments.lexers import PythonLexer
 from pygments.style import Style
 from pygments.token import Comment, Keyword, Name, Number, String
+
+from tools.book import language_of
 
 SIZE = WIDTH, HEIGHT = 1200, 630  # what those who show cards ask for
 EDGE, GAP = 72, 32

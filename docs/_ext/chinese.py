@@ -4,6 +4,8 @@ import re
 
 from docutils import nodes
 
+from tools.book import language_of
+
 # Han characters and the punctuation that is set full width
 WIDE = re.compile(r"[\u3000-\u303f\u3400-\u9fff\uff00-\uffef“”‘’…—]")
 
@@ -19,7 +21,7 @@ def joins(before: str, after: str) -> bool:
 
 
 def join_lines(app, doctree) -> None:
-    if not app.config.language.startswith("zh"):
+    if language_of(app.config) != "zh":
         return
     for block in doctree.findall(nodes.TextElement):
         if isinstance(block, nodes.literal_block) or isinstance(block.parent, nodes.TextElement):

@@ -11,6 +11,7 @@ from myst_nb.sphinx_ import HideCodeCellNode
 from sphinx.util.docutils import SphinxDirective
 
 from seejax.errors import DATA, PREFIX, Entry, entries
+from tools.book import language_of
 
 MESSAGES = "errors-messages"  # the name under which the cell keeps what was raised
 CODE = "python3"  # not "python": its names are not linked, or the page would be too heavy
@@ -64,7 +65,7 @@ class Errors(SphinxDirective):
         return [listed]
 
     def item(self, name: str, entry: Entry, message: str) -> nodes.definition_list_item:
-        language = "zh" if self.config.language.startswith("zh") else "en"
+        language = language_of(self.config)
         title = nodes.term("", "", nodes.literal("", headword(entry)), names=[PREFIX + name])
         self.state.document.note_explicit_target(title)
         see = self.parse_text_to_nodes(" · ".join(f"[](#{anchor})" for anchor in entry.see))

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from docutils import nodes
 from sphinx.util import logging
 
-from tools.book import LANGUAGES
+from tools.book import LANGUAGES, language_of
 
 logger = logging.getLogger(__name__)
 
@@ -23,11 +23,6 @@ def share_anchors(app, doctree) -> None:
         else:
             title = section.next_node(nodes.title).astext()
             logger.warning("the section %r has no (anchor)= above it", title, location=section)
-
-
-def language_of(config) -> str:
-    """Which of our languages is being built, by what Sphinx and Babel call it."""
-    return "zh" if config.language.startswith("zh") else "en"
 
 
 def address(page: str, here: str, there: str) -> str:

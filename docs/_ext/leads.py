@@ -11,7 +11,7 @@ import today
 from docutils import nodes
 
 from seejax.errors import DATA, PAGE, PREFIX, entries
-from tools.book import words
+from tools.book import language_of, words
 
 SHORT = 64  # characters of an error: its name, and enough to know it by
 
@@ -54,7 +54,7 @@ def note_sections(app, doctree) -> None:
 
 
 def lead_on(app, doctree, docname) -> None:
-    language = "zh" if app.config.language.startswith("zh") else "en"
+    language = language_of(app.config)
     for section in list(doctree.findall(nodes.section)) if app.builder.format == "html" else ():
         inner = (n for n, child in enumerate(section) if isinstance(child, nodes.section))
         end = next(inner, len(section))  # before the sections inside it

@@ -11,11 +11,11 @@ from xml.etree import ElementTree as xml
 
 from colophon import changes
 from docutils import nodes
-from languages import address, alternates, language_of
+from languages import address, alternates
 from names import names
 from sphinx import addnodes
 
-from tools.book import LANGUAGES, ROOT
+from tools.book import LANGUAGES, ROOT, language_of
 
 SITEMAP = "http://www.sitemaps.org/schemas/sitemap/0.9"
 XHTML = "http://www.w3.org/1999/xhtml"

@@ -8,6 +8,8 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
+from tools.book import language_of
+
 SEE = find_spec("seejax.see").submodule_search_locations[0]  # without importing JAX
 # As a picture wrote them when its cell ran: after an edit the files of today are others.
 COPY = re.compile(r"<(style|script) data-seejax\b[^>]*>.*?</\1>", re.DOTALL)
@@ -27,7 +29,7 @@ def copy_files(app) -> None:
 def share_assets(app, pagename, templatename, context, doctree) -> None:
     body, copies = COPY.subn("", context.get("body", ""))
     if copies:
-        context["body"] = WORDS.sub(r"\2" if app.config.language.startswith("zh") else r"\1", body)
+        context["body"] = WORDS.sub(r"\2" if language_of(app.config) == "zh" else r"\1", body)
         app.add_css_file("see.css")
         app.add_js_file("see.js", loading_method="defer")
 

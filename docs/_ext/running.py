@@ -6,6 +6,8 @@ Both open notebooks from a repository on GitHub: from its branch `notebooks`, wh
 from colophon import repository
 from docutils import nodes
 
+from tools.book import language_of
+
 BRANCH = "notebooks"
 GITHUB = "https://github.com/"
 
@@ -30,7 +32,7 @@ def places(page: str, language: str, address: str) -> dict[str, str]:
 def link_notebook(app, pagename, templatename, context, doctree) -> None:
     cells = doctree.findall(nodes.container) if doctree else ()
     if any(cell.get("nb_element") == "cell_code" for cell in cells):
-        language = "zh" if app.config.language.startswith("zh") else "en"
+        language = language_of(app.config)
         context["run"] = places(pagename, language, repository())
 
 

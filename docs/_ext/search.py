@@ -22,7 +22,7 @@ from docutils import nodes
 from names import names
 from sphinx import addnodes
 
-from tools.book import DOCS, table
+from tools.book import DOCS, language_of, table
 
 SCRIPT = DOCS / "_static" / "search.js"  # loaded when the search is opened
 
@@ -312,7 +312,7 @@ def write(app, error) -> None:
         if name in app.env.found_docs:
             page = json.loads(noted(app, name).read_text("utf8"))
             pages.append({"name": known.get(name, page["title"]), **page})
-    made = pieces(pages, "zh" if app.config.language.startswith("zh") else "en")
+    made = pieces(pages, language_of(app.config))
     version = hashlib.sha256(json.dumps(made).encode()).hexdigest()[:8]
     made["index"]["folder"] = version  # a reader's cache cannot mix two states of the book
     out = Path(app.outdir, "search")

@@ -5,7 +5,8 @@ from html import escape, unescape
 
 import cards
 from docutils import nodes
-from languages import language_of
+
+from tools.book import language_of
 
 LONGEST = 200  # characters of a description; what is beyond is cut off by those who show it
 ON_CARD = {"zh": 60, "en": 110}  # characters of two lines

@@ -10,7 +10,7 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
-from tools.book import DOCS, table
+from tools.book import DOCS, language_of, table
 
 DATA = DOCS / "data" / "terms.toml"
 PREFIX = "term-"  # of an anchor
@@ -55,7 +55,7 @@ class Terms(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(str(DATA))
-        language = "zh" if self.config.language.startswith("zh") else "en"
+        language = language_of(self.config)
         if not self.arguments:
             lines = [f"- [{terms()[n][language]}](#{PREFIX}{n})" for n in in_order(language)]
             listed = nodes.container(classes=["terms-index"])

@@ -4,13 +4,12 @@
 """
 
 import functools
-import tomllib
 from html import escape
 
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-from tools.book import DOCS, words
+from tools.book import DOCS, language_of, table, words
 
 DATA = DOCS / "data" / "today.toml"
 PAGE, PREFIX = "today", "today-"  # of an anchor
@@ -23,7 +22,7 @@ def entries() -> dict[str, dict]:
     >>> entries()["tree-map"]["see"]
     ['pytrees-map']
     """
-    return tomllib.loads(DATA.read_text("utf8"))
+    return table(DATA.name)
 
 
 def explained(entry: dict, language: str) -> str:
@@ -80,7 +79,7 @@ class Today(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(str(DATA))
-        language = "zh" if self.config.language.startswith("zh") else "en"
+        language = language_of(self.config)
         if not self.arguments:
             return [Filter(language=language)]
         topic = {name: e for name, e in entries().items() if e["topic"] == self.arguments[0]}

@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.book import BUILD, DOCS, LANGUAGES, ROOT, pages
+from tools import chromium
+from tools.book import BUILD, DOCS, LANGUAGES, MYST_EXTENSIONS, pages
 
 SITE = BUILD / "html"
 REPORTS = BUILD / "audit"
@@ -26,9 +27,9 @@ LIGHTHOUSE = "lighthouse@12"  # the newest that runs on Node 20
 LIMIT_S = 180  # a page
 CATEGORIES = ("performance", "accessibility", "best-practices", "seo")
 FLAGS = "--headless=new --no-sandbox --disable-gpu --disable-background-networking"
-STOCK = """\
+STOCK = f"""\
 extensions = ["myst_nb"]
-myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
+myst_enable_extensions = {MYST_EXTENSIONS}
 nb_execution_mode = "off"
 html_theme = "sphinx_book_theme"
 suppress_warnings = ["*"]
@@ -79,14 +80,6 @@ def stock(page: Path) -> Path:
     return out / "index.html"
 
 
-@functools.cache
-def chromium() -> str:
-    sys.path.append(str(ROOT / "tests"))
-    import chromium
-
-    return chromium.executable("", fetch=lambda: "")
-
-
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -94,6 +87,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 def audits(names: list[str]) -> Iterator[tuple[str, dict[str, float]]]:
     """Every page with its figures, one at a time."""
+    chrome = chromium.executable("", fetch=lambda: "")  # the one on PATH, not Playwright's
     handler = functools.partial(Quiet, directory=SITE)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -106,7 +100,7 @@ def audits(names: list[str]) -> Iterator[tuple[str, dict[str, float]]]:
             name = page.relative_to(SITE).with_suffix("").as_posix()
             report = REPORTS / f"{name.replace('/', '-')}.json"
             if not report.exists() or report.stat().st_mtime < page.stat().st_mtime:
-                lighthouse(f"http://127.0.0.1:{server.server_port}/{name}.html", report, chromium())
+                lighthouse(f"http://127.0.0.1:{server.server_port}/{name}.html", report, chrome)
             yield name, measured(json.loads(report.read_text("utf8")))
     finally:
         server.shutdown()

@@ -17,6 +17,12 @@ LANGUAGES = {
     "en": {"hreflang": "en", "slug": "en", "name": "English"},
 }
 
+
+def language_of(config: Any) -> str:
+    """Which of our languages Sphinx is building: the tree, by what Sphinx calls the language."""
+    return "zh" if config.language.startswith("zh") else "en"
+
+
 MYST_EXTENSIONS = ["dollarmath", "colon_fence", "deflist"]
 
 # What the pages see as the machine: the same in both languages, for every builder, in the tests.
@@ -134,3 +140,12 @@ def project() -> dict[str, Any]:
 def pages(language: str) -> list[Path]:
     """Every page of a language, in the order of their names."""
     return sorted((DOCS / language).rglob("*.md"))
+
+
+def page_name(page: Path, language: str) -> str:
+    """What links and built files call a page: its path within its language, without a suffix.
+
+    >>> page_name(DOCS / "zh" / "jit.md", "zh")
+    'jit'
+    """
+    return page.relative_to(DOCS / language).with_suffix("").as_posix()

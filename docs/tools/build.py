@@ -72,9 +72,8 @@ def serve(port: int) -> None:
     from livereload import Server
 
     def rebuild() -> None:  # a process of its own: the server has an event loop, and so has a build
-        subprocess.run(
-            [sys.executable, "-m", "tools.build", "--draft"]
-        )  # when it fails, the next save may mend it
+        # When it fails, the next save may mend it.
+        subprocess.run([sys.executable, "-m", "tools.build", "--draft"])
 
     server = Server()
     for pattern in ("docs/**/*.*", "examples/**/*.*"):

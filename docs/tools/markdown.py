@@ -15,7 +15,7 @@ from myst_nb.core.read import myst_nb_reader_plugin
 from myst_nb.core.utils import coalesce_streams
 
 from _ext.languages import address
-from tools.book import DOCS, LANGUAGES, BuildError, pages, words
+from tools.book import LANGUAGES, BuildError, page_name, pages, words
 from tools.keys import code_cells
 from tools.notebooks import site
 from tools.plain import glued, names, parts, plain
@@ -62,7 +62,7 @@ def shown(output: nbformat.NotebookNode, tags: set[str], alt: str, images: Path,
 
 def page(path: Path, language: str, executed: nbformat.NotebookNode, html: Path) -> str:
     """A page as Markdown: what it says, its code, and what the code showed."""
-    name = path.relative_to(DOCS / language).with_suffix("").as_posix()
+    name = page_name(path, language)
     home = site(language) or "../" * name.count("/")
     said, values = words(language), glued(executed)
     outputs = iter(code_cells(executed))
@@ -111,7 +111,7 @@ def write(language: str, executed: dict[Path, nbformat.NotebookNode], html: Path
     """Write a language's Markdown into its site."""
     made, about = {}, {}
     for path in pages(language):
-        name = path.relative_to(DOCS / language).with_suffix("").as_posix()
+        name = page_name(path, language)
         made[name] = page(path, language, executed.get(path, nbformat.v4.new_notebook()), html)
         about[name] = description((html / f"{name}.html").read_text("utf8"))
         (html / f"{name}.md").write_text(made[name], "utf8")

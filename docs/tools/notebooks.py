@@ -19,7 +19,7 @@ from myst_nb.core.read import myst_nb_reader_plugin
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tools.book import DOCS, LANGUAGES, PAGE_ENV, project, words
+from tools.book import DOCS, LANGUAGES, PAGE_ENV, page_name, project, words
 from tools.keys import code_cells, imported, sources
 from tools.plain import glued, plain
 
@@ -141,7 +141,7 @@ def notebook(path: Path, language: str, executed, needs: list[str]) -> nbformat.
       executed: the page's cells as they were run; its prose shows values from there.
       needs: what its install cell asks for.
     """
-    page = path.relative_to(DOCS / language).with_suffix("").as_posix()
+    page = page_name(path, language)
     source = myst_nb_reader_plugin(str(path))
     cells = list(cells_of(page, language, source, glued(executed), needs))
     for number, cell in enumerate(cells):

@@ -8,7 +8,6 @@ On Read the Docs they are of its language alone and lie where it looks for them.
 """
 
 import argparse
-import contextlib
 import os
 import shutil
 import sys
@@ -16,33 +15,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
-from tools import epub, pdf
-from tools.book import BUILD, ROOT, BuildError, say
+from tools import chromium, epub, pdf
+from tools.book import BUILD, BuildError, say
 from tools.build import targets
 from tools.chapters import Book, book
 
 FORMATS = ("zip", "epub", "pdf")
 NAME = "see-jax"
 COVER = {"width": 600, "height": 800}
-
-
-@contextlib.contextmanager
-def chromium() -> Iterator[Browser]:
-    """The browser of the tests, which is found or installed."""
-    sys.path.append(str(ROOT / "tests"))
-    import chromium
-
-    with sync_playwright() as playwright:
-        try:
-            chromium.chinese_font()
-            path = chromium.executable(playwright.chromium.executable_path)
-        except RuntimeError as error:  # which says what to install
-            raise BuildError(error) from None
-        browser = playwright.chromium.launch(executable_path=path, args=chromium.ARGUMENTS)
-        yield browser
-        browser.close()
 
 
 def cover(browser: Browser, made: Book) -> bytes:
@@ -68,7 +50,7 @@ def make(wanted: list[str]) -> Iterator[Path]:
         yield zipped(out / "html", out / "htmlzip" / NAME)
     if not {"epub", "pdf"} & {*wanted}:
         return
-    with chromium() as browser:
+    with chromium.launched() as browser:
         for language, html in sites.items():
             if "epub" in wanted:
                 file = out / "epub" / f"{NAME}-{language}.epub"

@@ -1,8 +1,8 @@
 """A page's MyST as Markdown that everyone reads: notebooks elsewhere, forges, machines.
 
 What only Sphinx knows is put in: where links lead, the values of {glue:text}, included code, terms,
-errors.
-Formulas, tables and code stay as they are. What is not known here is an error, never left over.
+errors. Formulas, tables and code stay as they are. What is not known here is an error, never left
+over.
 """
 
 import functools
@@ -25,7 +25,7 @@ from _ext.colophon import facts, repository
 from _ext.errors import MESSAGES, headword, of_topic, read_messages
 from _ext.terms import PAGE, PREFIX, full_name, terms
 from seejax import errors
-from tools.book import DOCS, BuildError, pages, words
+from tools.book import DOCS, BuildError, page_name, pages, words
 from tools.census import told
 from tools.pairs import AnyDirective, markdown
 from tools.stubs import stubs
@@ -66,7 +66,7 @@ def sections(language: str) -> dict[str, Section]:
     for name, entry in errors.entries().items():
         found[errors.PREFIX + name] = Section(errors.PAGE, f"`{headword(entry)}`")
     for path in pages(language):
-        page = path.relative_to(DOCS / language).with_suffix("").as_posix()
+        page = page_name(path, language)
         above = re.findall(r"^\(([\w-]+)\)=\n+(?:#+ (.+))?", path.read_text("utf8"), re.MULTILINE)
         found |= {anchor: Section(page, title) for anchor, title in above}
     return found

@@ -14,7 +14,7 @@ from typing import Any
 import nbformat
 
 from tools import cache, markdown, notebooks, policy
-from tools.book import BUILD, DOCS, ROOT, BuildError, pages, say
+from tools.book import BUILD, DOCS, ROOT, BuildError, page_name, pages, say
 
 WORK = BUILD / "sphinx"
 EXECUTED = WORK / "executed"  # the notebooks of this build, as MyST-NB reads them
@@ -36,14 +36,13 @@ def state(language: str, executed: dict[Path, nbformat.NotebookNode]) -> State:
     data = (path for path in (DOCS / "data").rglob("*") if path.is_file())
     tools = [DOCS / "tools" / "book.py", DOCS / "tools" / "inventories.py", *data]
     package = ROOT / "examples" / "seejax"
-    folder = DOCS / language
     return {
         "machinery": digest([*(DOCS / "_ext").glob("*.py"), *tools]),
         "assets": digest(
             [*(DOCS / "_static").glob("*.*"), *package.rglob("*.css"), *package.rglob("*.js")]
         ),
         "pages": {
-            page.relative_to(folder).with_suffix("").as_posix(): digest([page])
+            page_name(page, language): digest([page])
             + (cache.content(executed[page]) if page in executed else "")
             for page in pages(language)
         },

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
+from tools import chromium
 from tools.book import BUILD, DOCS, ROOT
 
 PAGE = BUILD / "html" / "zh" / "index.html"
@@ -33,15 +34,8 @@ def main() -> int:
     if not PAGE.exists():
         print(f"{PAGE.relative_to(ROOT)} is not there: make html", file=sys.stderr)
         return 1
-    sys.path.append(str(ROOT / "tests"))
-    import chromium
-
-    chromium.chinese_font()
-    with sync_playwright() as playwright:
-        path = chromium.executable(playwright.chromium.executable_path)
-        browser = playwright.chromium.launch(executable_path=path, args=chromium.ARGUMENTS)
+    with chromium.launched() as browser:
         take(browser, PICTURE)
-        browser.close()
     Image.open(PICTURE).quantize(COLOURS, dither=Image.Dither.NONE).save(PICTURE, optimize=True)
     print(f"{PICTURE.relative_to(ROOT)}, {PICTURE.stat().st_size / 1000:.0f} kB")
     return 0

@@ -15,8 +15,9 @@ from seejax.see._html import ASSETS, STATIC
 from seejax.see._keys import Keys, Node, Use, keys
 from seejax.see._memory import Argument, Memory, Need, memory
 from seejax.see._picture import Picture
+from seejax.see._profile import Event
 from seejax.see._shards import Block, Layout, Shards, shards
-from seejax.see._timeline import Event, Timeline, timeline
+from seejax.see._timeline import Timeline, timeline
 from seejax.see._trace import Equation, Trace, trace
 from seejax.see._tree import Difference, Leaf, Tree, tree
 

@@ -10,12 +10,11 @@ import jax.extend.core as jex_core
 
 from seejax.see import _jax_private, _jaxpr, _source
 from seejax.see._jaxpr import short_dtype
-from seejax.see._parts import Column, Line, Pane, Span, Spans, Table, joined
+from seejax.see._parts import HUES, Column, Line, Pane, Span, Spans, Table, joined
 from seejax.see._picture import Picture
 from seejax.see._words import count
 
 _TAG = "seejax_one_"
-_HUES = 6
 _SIGN = "ᴮ"  # behind the length of the batch axis
 
 Axis = int | None | Literal["unknown"]
@@ -178,7 +177,7 @@ class Axes(Picture):
 
 
 def _mark(axis: Axis) -> Span:
-    return Span(str(axis), f"c{axis % _HUES}") if isinstance(axis, int) else Span("?", "x")
+    return Span(str(axis), f"c{axis % HUES}") if isinstance(axis, int) else Span("?", "x")
 
 
 def _marked(typed: str, axis: Axis) -> Spans:

@@ -27,6 +27,7 @@ from seejax.see._signature import (
     told,
     typed_leaf,
 )
+from seejax.see._words import count
 
 _TRACE = "/jax/core/compile/jaxpr_trace_duration"
 _COMPILE = (
@@ -66,8 +67,8 @@ class Call:
 @dataclasses.dataclass(eq=False)
 class _UnderWay:
     owner: "Calls"
-    signature: "Signature"
-    earlier: "list[Signature]"  # what had been seen when it began, or rather when its trace did
+    signature: Signature
+    earlier: list[Signature]  # what had been seen when it began, or rather when its trace did
     events: list[tuple[str, str, float]] = dataclasses.field(default_factory=list)
     traced: bool = False
     trace_ms: float = 0.0
@@ -361,15 +362,11 @@ class Calls(Picture):
         return self.__name__
 
     def summary(self) -> Spans:
-        calls, traces = len(self.calls), self.traces
-        return (
-            Span(f"{calls} call{'s' * (calls != 1)}", word=True),
-            Span(", ", word=True),
-            Span(f"{traces} trace{'s' * (traces != 1)}", word=True),
-        )
+        calls, traces = count(len(self.calls), "call"), count(self.traces, "trace")
+        return Span(calls, word=True), Span(", ", word=True), Span(traces, word=True)
 
     def parts(self) -> Iterable[Table]:
-        most = max((sum(_parts(c)) for c in self.calls), default=0.0) or 1.0
+        most = max((sum(_times(c)) for c in self.calls), default=0.0) or 1.0
         yield Table(
             caption="wall time of each call",
             columns=(
@@ -384,7 +381,7 @@ class Calls(Picture):
                 (
                     (Span(str(i)),),
                     (Span(c.outcome, f"badge {c.outcome}", word=True),),
-                    *((Span(_ms(ms)),) for ms in _parts(c)),
+                    *((Span(f"{ms:.2f}"),) for ms in _times(c)),
                     Bar(tuple((f"{n}-ms", ms / most) for n, ms in _named(c))),
                     (Span(c.signature, "mono"),),
                     _phrases(c.cause),
@@ -398,7 +395,7 @@ _TIMES = ("trace", "compile", "run")
 
 
 def _named(call: Call) -> Iterable[tuple[str, float]]:
-    return zip(_TIMES, _parts(call), strict=True)
+    return zip(_TIMES, _times(call), strict=True)
 
 
 def _phrases(cause: str) -> Spans:
@@ -406,12 +403,8 @@ def _phrases(cause: str) -> Spans:
     return joined([(Span(each, word=True),) for each in cause.split("; ") if each], "; ")
 
 
-def _parts(call: Call) -> tuple[float, float, float]:
+def _times(call: Call) -> tuple[float, float, float]:
     return call.trace_ms, call.compile_ms, call.run_ms
-
-
-def _ms(ms: float) -> str:
-    return f"{ms:.2f}"
 
 
 def _failure(error: BaseException, signature: Signature) -> str:
@@ -426,6 +419,7 @@ def _failure(error: BaseException, signature: Signature) -> str:
 
 
 def _name(f: Any) -> str:
+    """What JAX's events will call f; `_source.name` looks for the function that a person wrote."""
     while isinstance(f, functools.partial):
         f = f.func
     return getattr(f, "__name__", type(f).__name__)

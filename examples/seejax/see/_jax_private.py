@@ -4,9 +4,11 @@
 carries besides its program, and only JAX itself knows what its caches compare. None of them has a
 public counterpart; tests fail here first when JAX changes one.
 
-What else is not promised stands where it is read: the text of optimised HLO in `_hlo.py`; the
-names of events, the text of a `PyTreeDef` and of XLA's options in `_calls.py`; the text of a
-type, as in `float32[8@d]`, in `_calls.py` and `_jaxpr.py`.
+What else is not promised stands where it is read: the text of optimised HLO in `_hlo.py` and
+`_memory.py`, that of StableHLO in `_stablehlo.py`; the names of events in `_calls.py` and
+`_profile.py`; the text of a `PyTreeDef` in `_signature.py` and `_tree.py`, and that of XLA's
+options in `_signature.py`; the text of a type, as in `float32[8@d]`, in `_signature.py` and
+`_jaxpr.py`.
 """
 
 import contextlib

@@ -14,6 +14,7 @@ import numpy as np
 from seejax.see._jaxpr import short_dtype
 from seejax.see._parts import Line, Pane, Span, Spans, joined
 from seejax.see._picture import Picture
+from seejax.see._words import count
 
 _MOST = 8  # keys of one split that are drawn though nothing is known of them
 _DEEPEST = 12  # levels of indentation; a chain that goes on is not pushed off a phone
@@ -184,13 +185,13 @@ class Keys(Picture):
     def doubt(self) -> Spans:
         if not self._traced:
             return ()
-        calls = _counted(len(self._traced), "call")
+        calls = count(len(self._traced), "call")
         return (Span(f"{calls} with unknown keys", word=True),)
 
     def summary(self) -> Spans:
         keys = len(self._nodes) + sum(len(batch.rows) - batch.met for batch in self._batches)
         uses = sum(len(node.uses) for node in self._nodes)
-        said = [_counted(keys, "key"), _counted(uses, "use"), f"{len(self.reused)} reused"]
+        said = [count(keys, "key"), count(uses, "use"), f"{len(self.reused)} reused"]
         return joined([(Span(each, word=True),) for each in said], ", ")
 
     def parts(self) -> Iterable[Pane]:
@@ -306,10 +307,6 @@ def _type(value: Any) -> str:
 def _short(value: Any) -> str:
     text = str(value)
     return text if len(text) <= 20 else f"{text[:19]}…"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 # --- seeing calls: every public function of jax.random is replaced while somebody watches

@@ -297,8 +297,8 @@ def memory(
     Nothing is executed and no array is made: f is traced and compiled, so an argument may be a
     `jax.ShapeDtypeStruct` larger than the machine. The numbers are XLA's plan for one run on one
     device. What else is alive meanwhile is not in them, nor what a routine takes by itself (a sort
-    or an FFT on a CPU), nor what an allocator adds, nor whether
-    the runtime can use a donated array: it cannot while NumPy looks at it, for example.
+    or an FFT on a CPU), nor what an allocator adds, nor whether the runtime can use a donated
+    array: it cannot while NumPy looks at it, for example.
 
     Args:
       f: a function, plain or jitted; or a `jax.stages.Compiled`, without further arguments. A

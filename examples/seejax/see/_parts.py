@@ -24,6 +24,9 @@ class Span:
 
 Spans = tuple[Span, ...]
 
+HUES = 6
+"""The kinds `c0` to `c5` are colours that tell numbers apart; of more numbers, some share one."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:

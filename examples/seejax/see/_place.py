@@ -8,9 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from seejax.see import _jax_private, _source
-from seejax.see._parts import Line, Note, Span, Spans, joined
-
-_HUES = 6
+from seejax.see._parts import HUES, Line, Note, Span, Spans, joined
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,7 +229,7 @@ def _links(tb: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _hue(number: int) -> str:
-    return f"c{number % _HUES}"
+    return f"c{number % HUES}"
 
 
 def _segments(

@@ -9,12 +9,11 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, Sharding
 
-from seejax.see._parts import Column, Line, Pane, Span, Spans, Table, joined
+from seejax.see._parts import HUES, Column, Line, Pane, Span, Spans, Table, joined
 from seejax.see._picture import Picture
-from seejax.see._tree import _describe
+from seejax.see._tree import described
 from seejax.see._words import count, size
 
-_HUES = 6
 _WIDE = 42  # letters that a phone has room for; a grid that is wider becomes a list of blocks
 _MOST = 60  # rows of a table
 
@@ -70,7 +69,7 @@ class Layout:
 
 
 def _layout(path: str, value: Any) -> Layout:
-    leaf = _describe(path, value)
+    leaf = described(path, value)
     if leaf.dtype is None or leaf.shape is None:
         at = f"at {path} there" if path else "this"
         raise TypeError(f"see.shards: {at} is a {leaf.type}, and not an array")
@@ -157,8 +156,8 @@ class Shards(Picture):
         away = len({device for block in blocks for device in block.elsewhere})
         if not away:
             return ()
-        word = "device" if away == 1 else "devices"
-        return (Span(f"{away} {word} of other processes, in brackets", word=True),)
+        said = f"{count(away, 'device')} of other processes, in brackets"
+        return (Span(said, word=True),)
 
     def summary(self) -> Spans:
         return joined((shards._said() for shards in self._both()), " → ")
@@ -244,7 +243,7 @@ def _lines(array: Layout, first: int = 0) -> Iterable[Line]:
         label = label.ljust(margin) if label[0] == "[" else label.rjust(margin)
         spans = [Span(f"{label} ", "t")]
         for block in row:
-            hue = f"c{block.devices[0] % _HUES}"
+            hue = f"c{block.devices[0] % HUES}"
             told = f" {_devices(block):^{wide}} "
             spans.append(Span(told, f"block {hue}", links=block.devices))
         holders = tuple(d for block in row for d in block.devices)

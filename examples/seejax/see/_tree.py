@@ -99,7 +99,7 @@ class _Node:
             waiting += reversed(node.children.values())
 
 
-def _describe(path: str, value: Any) -> Leaf:
+def described(path: str, value: Any) -> Leaf:
     """What is known of a leaf, none of which is its value."""
     kind = "Array" if isinstance(value, jax.Array) else type(value).__name__
     if isinstance(value, jax.core.Tracer):
@@ -147,7 +147,7 @@ def _nodes(tree: Any) -> _Node:
             message = f"see.tree: JAX cannot flatten the {type(value).__name__} {where}: {why}"
             raise ValueError(message) from error
         if jax.tree_util.treedef_is_leaf(structure) and inside and not inside[0][0]:
-            leaf = _describe(path, value)
+            leaf = described(path, value)
             siblings[place] = _Node(key, path, depth, type(value), structure, leaf)
             continue
         node = siblings[place] = _Node(key, path, depth, type(value), structure, None)
@@ -240,8 +240,7 @@ class Tree(Picture):
 
     def summary(self) -> Spans:
         if self.other:
-            n = len(self.differences)
-            return (Span(f"{n} difference{'s' * (n != 1)}", word=True),)
+            return (Span(_words.count(len(self.differences), "difference"), word=True),)
         n, unknown = len(self.leaves), sum(leaf.bytes is None for leaf in self.leaves)
         said = [f"{n} {'leaf' if n == 1 else 'leaves'}", _words.size(self.bytes)]
         said += [f"{unknown} of unknown size"] * bool(unknown)

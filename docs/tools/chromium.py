@@ -1,11 +1,16 @@
 """A Chromium to look at the site with, and a font for its Chinese: found, else installed."""
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+
+from tools.book import BuildError
 
 LIMIT_S = 600
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -61,7 +66,11 @@ def on_path() -> str | None:
 
 
 def executable(own: str, fetch: Callable[[], str] = playwright_install) -> str:
-    """The Chromium on PATH, else Playwright's `own`, else one of them after installing it."""
+    """The Chromium on PATH, else Playwright's `own`, else one of them after installing it.
+
+    Raises:
+      BuildError: there is none, and none can be installed; it says what to do.
+    """
     if found := on_path() or (own if Path(own).exists() else None):
         return found
     reasons = [apt_get("chromium")]
@@ -70,20 +79,36 @@ def executable(own: str, fetch: Callable[[], str] = playwright_install) -> str:
     reasons.append(fetch())
     if Path(own).exists():
         return own
-    raise RuntimeError(HELP.format(what="Chromium", why="\n".join(filter(None, reasons))))
+    raise BuildError(HELP.format(what="Chromium", why="\n".join(filter(None, reasons))))
 
 
 def chinese_font() -> None:
-    """See to it that Chinese is drawn with a font and not as boxes."""
+    """See to it that Chinese is drawn with a font and not as boxes.
+
+    Raises:
+      BuildError: there is no such font, and none can be installed.
+    """
     if sys.platform != "linux":
         return  # macOS and Windows bring one
     if not has_chinese_font():
         why = apt_get("fontconfig", "fonts-noto-cjk")
         if not has_chinese_font():
-            raise RuntimeError(HELP.format(what="font for Chinese", why=why))
+            raise BuildError(HELP.format(what="font for Chinese", why=why))
 
 
 def has_chinese_font() -> bool:
     lister = shutil.which("fc-list")
-    command = [lister, ":lang=zh"]
-    return bool(lister and subprocess.run(command, capture_output=True, timeout=LIMIT_S).stdout)
+    if not lister:
+        return False
+    return bool(subprocess.run([lister, ":lang=zh"], capture_output=True, timeout=LIMIT_S).stdout)
+
+
+@contextlib.contextmanager
+def launched() -> Iterator[Browser]:
+    """The browser of the tests, of the printed book and of the pictures of pages."""
+    chinese_font()
+    with sync_playwright() as playwright:
+        path = executable(playwright.chromium.executable_path)
+        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield browser
+        browser.close()
