@@ -71,13 +71,13 @@ def executable(own: str, fetch: Callable[[], str] = playwright_install) -> str:
     Raises:
       BuildError: there is none, and none can be installed; it says what to do.
     """
-    if found := on_path() or (own if Path(own).exists() else None):
+    if found := on_path() or (own if Path(own).is_file() else None):
         return found
     reasons = [apt_get("chromium")]
     if found := on_path():
         return found
     reasons.append(fetch())
-    if Path(own).exists():
+    if Path(own).is_file():
         return own
     raise BuildError(HELP.format(what="Chromium", why="\n".join(filter(None, reasons))))
 
