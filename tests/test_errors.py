@@ -1,6 +1,7 @@
 """Every error of the dictionary is raised and named; every cure works; the command reads it all."""
 
 import io
+import os
 import re
 import subprocess
 import sys
@@ -83,6 +84,7 @@ def test_the_words_of_other_versions_lead_to_the_same_entry(name: str, words: st
 NOISE = "INFO:root:epoch 3\n训练中：第 3 轮\r 57%|█████▋    | 4/7 [00:01<00:00]\n"
 AFTER = '\nTraceback (most recent call last):\n  File "x.py", line 1\nOSError: [Errno 9] 坏了\n'
 CHAIN = "\nDuring handling of the above exception, another exception occurred:\n\n"
+CAUSED = "\nThe above exception was the direct cause of the following exception:\n"
 
 
 def python(error: BaseException) -> str:
@@ -110,7 +112,7 @@ TRACEBACKS = {
     "vmap-prefix": lambda error: ipython(error, "Minimal", "lightbg"),
     "escaped-tracer": lambda error: NOISE + ipython(error, "Context", "lightbg"),
     "tree-keys": lambda error: python(ValueError("unrelated")) + CHAIN + python(error),
-    "grad-integer": lambda error: python(error) + AFTER,
+    "grad-integer": lambda error: python(error) + CAUSED + AFTER,
     "nan": lambda error: f"[rank0]: {short(error)}".replace("\n", "\n[rank0]: "),
     "deleted": short,
     "key-reuse": lambda error: f"> {short(error)}".replace("\n", "\n> "),
@@ -144,11 +146,20 @@ def test_a_real_traceback_is_named(name: str, monkeypatch, capsys) -> None:
         assert address.endswith(f"errors.html#error-{name}")
 
 
+@pytest.mark.parametrize("between", ["", CHAIN, CAUSED + AFTER + CHAIN])
+def test_an_error_that_was_caught_is_not_what_ended_the_program(between: str) -> None:
+    caught = python(raised("deleted"))
+    assert errors.name(caught) == "deleted" and errors.name(caught + between + AFTER) is None
+
+
 PYTEST = """
 import jax, jax.numpy as jnp
 
 def test_boxes(x=3):
-    jax.grad(lambda x: x**2)(x)
+    try:
+        jax.vmap(jnp.dot)(jnp.ones((4, 3)), jnp.ones(3))
+    except ValueError:
+        jax.grad(lambda x: x**2)(x)
 """
 
 
@@ -168,6 +179,24 @@ def test_it_starts_without_jax_and_speaks_as_the_system_does(tmp_path: Path) -> 
     assert told.returncode == 0 and ENTRIES["grad-integer"].cause["zh"] in told.stdout
     loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in told.stderr.split("\n")}
     assert "seejax" in loaded and not loaded & {"jax", "jaxlib", "numpy", "flax"}
+
+
+def test_ascii_is_read_in_any_coding_and_where_a_character_is_cut() -> None:
+    said = python(raised("deleted")) + "\nAndré, é. 训练"
+    cut = [said.encode(coding)[:-1] for coding in ("utf-8", "utf-16", "gb18030")]
+    for raw in said.encode("cp1252", "ignore"), *cut:
+        assert errors.name(errors.text_of(raw)) == "deleted"
+
+
+def test_a_reader_that_has_enough_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "last.txt").write_text("TypeError: grad requires real- or complex-valued inputs")
+    ran = [sys.executable, "-m", "seejax.errors", tmp_path / "last.txt"]
+    env = {"PYTHONPATH": str(book.ROOT / "examples")}
+    gone, pipe = os.pipe()
+    os.close(gone)
+    told = subprocess.run(ran, env=env, stdout=pipe, stderr=subprocess.PIPE, timeout=120)
+    os.close(pipe)
+    assert told.returncode == 0 and not told.stderr
 
 
 @pytest.mark.parametrize(

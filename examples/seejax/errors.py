@@ -23,6 +23,11 @@ from typing import NamedTuple
 DATA = Path(__file__).with_name("errors.toml")
 PAGE, PREFIX = "errors", "error-"  # where the book has the entries, and how their anchors begin
 GAP = 400  # characters, at most, that "…" stands for
+LINK = re.compile(  # where the next exception of a chain begins; the group says that it was caused
+    r"(The above exception was the direct cause of the following exception:)"
+    r"(?:[^(]{0,200}?Traceback \(most recent call last\))?"
+    r"|During handling of the above exception|Traceback \(most recent call last\)"
+)
 
 WORDS = {
     "zh": {
@@ -101,17 +106,21 @@ def readable(text: str) -> str:
 def name(text: str) -> str | None:
     """The id of the error that a text is about: a traceback, or the last lines of one.
 
-    Of several tracebacks in a chain the last one that is known counts: it is what the reader met.
+    Of several tracebacks the last one counts, for it ended the program. If that one is not known,
+    what it was raised from counts; an error that was caught before does not.
 
     >>> name("TypeError: JAX arrays are immutable and do not support in-place item assignment.")
     'immutable'
     >>> name("ZeroDivisionError: division by zero")
     """
-    for part in reversed(readable(text).split("Traceback (most recent call last)")):
+    *before, part = LINK.split(readable(text))
+    while True:
         found = [(m.start(), name) for name, pattern in patterns() if (m := pattern.search(part))]
         if found:
             return min(found, key=lambda each: each[0])[1]
-    return None
+        if not before or before.pop() is None:
+            return None
+        part = before.pop()
 
 
 def message(code: str) -> str:
@@ -160,21 +169,23 @@ def address(name: str, lang: str) -> str:
 def text_of(raw: bytes) -> str:
     """What a terminal, an editor or PowerShell wrote: UTF-8, UTF-16 with its mark, or GB 18030.
 
+    Of another coding, or cut in the middle of a character, what is ASCII can still be read.
+
     Raises:
       ValueError: it is no text.
 
     >>> text_of("错误".encode("gbk")) == text_of("错误".encode("utf16")) == "错误"
     True
     """
-    codings = ["utf-16"] if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else ["utf-8-sig", "gb18030"]
-    for coding in codings:
-        try:
-            text = raw.decode(coding)
-        except UnicodeDecodeError:
-            continue
-        if "\0" not in text:
-            return text
-    raise ValueError("no text")
+    for coding in ("utf-8-sig", "gb18030"):
+        with contextlib.suppress(UnicodeDecodeError):
+            if "\0" not in (text := raw.decode(coding)):
+                return text
+    marked = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
+    text = raw.decode("utf-16" if marked else "utf-8", "replace")
+    if "\0" in text or text.count("\ufffd") * 4 > len(text):
+        raise ValueError("no text")
+    return text
 
 
 def main() -> int:
@@ -211,4 +222,10 @@ def fail(why: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = 0
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, such as `head -1`, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
