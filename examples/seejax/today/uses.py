@@ -131,6 +131,7 @@ class _Module:
         ]
         named = {_root(name) for node in self.imports for name in _modules(node)}
         self.libraries = named & set(LIBRARIES)
+        self.names: dict[tuple[BaseAssignment, int], str | None] = {}
         self.moved: set[cst.CSTNode] = set()  # imports that --fix renames, or parts of them
 
     @functools.cached_property
@@ -258,11 +259,11 @@ class _Module:
 
     def accessed(self, access: Access) -> Iterator[Use]:
         chain = self.chain(access)
-        plain = self.known(access.referents)
+        follows = True
         if access.referents:
             bound = self.bound(access.referents)
             if (found := change(bound)) and found.now:  # its import has been told
-                plain = plain and self.follows(access)
+                follows = self.follows(access)
                 bound = found.renamed(bound)
         else:
             bound = self.starred(_name(chain[0]))
@@ -275,10 +276,10 @@ class _Module:
         if found and len(found.old) > len(bound if access.referents else _root(bound)):
             part = chain[max(found.old.count(".") - bound.count("."), 0)]
             edits: tuple[Edit, ...] = ()
-            if plain and self.suits(chain[-1], found):
+            if follows and self.known(access.referents) and self.suits(chain[-1], found):
                 edits = self.renamed(part, chain[0], bound, found.renamed(found.old), access)
             yield self.use(part, found, edits)
-        yield from self.called(chain[-1], (found.renamed(name) if found else "") or name, plain)
+        yield from self.called(chain[-1], (found.renamed(name) if found else "") or name, access)
 
     def starred(self, name: str) -> str:
         """What a name is that nothing binds but `from library import *`."""
@@ -350,6 +351,11 @@ class _Module:
 
     def assigned(self, assignment: BaseAssignment, depth: int) -> str | None:
         """The dotted name that is bound; "" for anything else, None for a stand-in."""
+        if (assignment, depth) not in self.names:
+            self.names[assignment, depth] = self._assigned(assignment, depth)
+        return self.names[assignment, depth]
+
+    def _assigned(self, assignment: BaseAssignment, depth: int) -> str | None:
         if isinstance(assignment, ImportAssignment):
             return _bound(assignment.node, assignment.name)
         if not isinstance(assignment, Assignment) or not depth:
@@ -432,7 +438,7 @@ class _Module:
 
     # -- calls
 
-    def called(self, function: cst.CSTNode, name: str, plain: bool) -> Iterator[Use]:
+    def called(self, function: cst.CSTNode, name: str, access: Access) -> Iterator[Use]:
         """Its keywords and options, called here or by functools.partial."""
         call = self.parents[function]
         if isinstance(call, cst.Arg):
@@ -445,7 +451,8 @@ class _Module:
             return
         for argument in call.args:
             if argument.keyword and (found := changes().get(f"{name}({argument.keyword.value})")):
-                edits = (self.replaced(argument.keyword, found.now),) if found.now and plain else ()
+                plain = found.now and self.known(access.referents)
+                edits = (self.replaced(argument.keyword, found.now),) if plain else ()
                 yield self.use(argument.keyword, found, edits)
         first = call.args[0].value if call.args else None
         text = first.evaluated_value if isinstance(first, cst.SimpleString) else None
