@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from libcst import ParserSyntaxError
@@ -15,8 +16,9 @@ HELP = """\
 status: 0 nothing found, 1 something found that was not renamed, or a file that could not be read,
 2 a mistake in the command.
 
---fix writes plain renamings alone: it says what it changes, as --diff does, and puts each file in
-place whole. All else, a notebook's outputs and layout too, stays as it is."""
+--fix writes plain renamings alone, and only where the new name is bound on every way there: it says
+what it changes, as --diff does, and puts each file in place whole. The rest is yours to write. All
+else, a notebook's outputs and layout too, stays as it is."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -87,8 +89,11 @@ class Report:
         if not uses:
             return
         counted = [use for use in uses if use.change.kind != "hint"]
+        edits = {edit for use in uses for edit in use.edits}
+        if edits and (problem := files.syntax(edited(file.source, edits))):
+            self.told(f"{file.path}: nothing of it is renamed, for the edited text {problem}")
+            uses, edits = [replace(use, edits=()) for use in uses], set()
         plain = [use for use in uses if use.edits]
-        edits = {edit for use in plain for edit in use.edits}
         if self.with_uses:
             print()
         self.with_uses += 1
@@ -100,8 +105,6 @@ class Report:
         if edits and (self.options.diff or self.options.fix):
             print(file.diff(edits), end="")
         if edits and self.options.fix:
-            if problem := files.syntax(edited(file.source, edits)):
-                raise files.Unreadable(f"is left as it is, for the edited text {problem}")
             try:
                 file.write(edits)
             except OSError as error:
@@ -110,6 +113,9 @@ class Report:
 
     def missed(self, line: str) -> None:
         self.unread += 1
+        self.told(line)
+
+    def told(self, line: str) -> None:
         sys.stdout.flush()
         print(line, file=sys.stderr)
 

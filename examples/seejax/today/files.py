@@ -255,7 +255,7 @@ def read(path: Path) -> File | None:
         raise Unreadable(f"cannot be read: {error.strerror}") from None
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in data[:4096]:
         raise Unreadable("cannot be decoded: it is not UTF-8 text")
-    if not re.search(rb"\b(?:jax|flax|optax)\b", data):
+    if not re.search(rb"\b(?:jax|jaxlib|flax|optax)\b", data):
         return None
     if path.suffix == ".ipynb":
         return Notebook(path, data)

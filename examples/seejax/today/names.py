@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 DATA = Path(__file__).with_name("names.toml")
-LIBRARIES = ("jax", "flax", "optax")
+LIBRARIES = ("jax", "jaxlib", "flax", "optax")
 WORD = re.compile(r"\w+")
 
 
@@ -26,6 +26,9 @@ class Change:
       now: the new name, where a renaming is all there is to do.
       write: what to write instead, where it is more than that.
       say: why nothing has to, or can, be written instead.
+      but: what to mind about the new name.
+      only: where the renaming is plain: "annotation", "with" (as `with name(...):`), "uncalled",
+        or "named" (called with one argument, the others by name); "" for everywhere.
       method: old names an attribute of an object, which a parser cannot know the type of.
     """
 
@@ -35,6 +38,8 @@ class Change:
     now: str = ""
     write: str = ""
     say: str = ""
+    but: str = ""
+    only: str = ""
     method: bool = False
 
     @property
@@ -56,15 +61,21 @@ class Change:
         'jax.tree_map was removed in jax 0.6.0; write jax.tree.map'
         >>> changes()["jax.numpy.clip(a_min)"].sentence()
         'jax.numpy.clip has no argument a_min since jax 0.10.0; write min'
+        >>> methods()["to_py"].sentence()
+        'if this is a jax.Array: to_py was removed in jax 0.4.7; write `numpy.asarray(x)`'
         """
         name, _, argument = self.old.removesuffix(")").partition("(")
         instead = f"write {self.now or self.write}" if self.now or self.write else self.say
+        instead += f", {self.but}" if self.but else ""
         if self.kind == "hint":
             return f"{name} still works; today one would {instead}"
         if argument and self.kind == "removed":
             word = f"option {argument[1:-1]}" if argument[0] == "'" else f"argument {argument}"
             return f"{name} has no {word} since {self.library} {self.since}; {instead}"
         subject = f"the argument {argument} of {name}" if argument else name
+        if self.method:
+            kind, _, leaf = name.rpartition(".")
+            subject = f"if this is a {kind}: {leaf}"
         was = "was removed in" if self.kind == "removed" else "is deprecated since"
         return f"{subject} {was} {self.library} {self.since}; {instead}"
 
@@ -107,8 +118,8 @@ def _named(name: str) -> bool:
 def methods() -> dict[str, Change]:
     """The changes of attributes of objects, by the attribute's name.
 
-    >>> methods()["block_host_until_ready"].now
-    'block_until_ready'
+    >>> methods()["device_buffer"].write
+    '`x.addressable_data(0)`'
     """
     return {c.old.rpartition(".")[2]: c for c in changes().values() if c.method}
 
@@ -137,10 +148,14 @@ def spelled(tree: ast.AST) -> bool:
     True
     """
     found: set[str] = set()
+    own: set[str] = set()
+    starred = False
     for node in ast.walk(tree):
         match node:
             case ast.Import():
                 told = [alias.name for alias in node.names]
+            case ast.ImportFrom(module=str(module), level=0, names=[ast.alias("*")]):
+                told, starred = [module], True
             case ast.ImportFrom(module=str(module), level=0):
                 told = [f"{module}.{alias.name}" for alias in node.names]
             case ast.Attribute(ast.Attribute(attr=first) | ast.Name(first), word):
@@ -149,8 +164,13 @@ def spelled(tree: ast.AST) -> bool:
             case ast.Attribute(attr=word) | ast.keyword(arg=str(word)) | ast.Constant(str(word)):
                 found.add(word)
                 continue
+            case ast.Name(word):
+                own.add(word)
+                continue
             case _:
                 continue
         for words in (name.split(".") for name in told if name.startswith(LIBRARIES)):
             found |= {*words, *map(".".join, pairwise(words))}
+    if starred:  # then a name alone may be a library's
+        found |= own
     return any(words <= found for words in _words())
