@@ -153,7 +153,7 @@ def test_a_page_carries_spans_for_colours_alone(site: Path) -> None:  # noqa: F8
         for span in soup(path).select(".cell_input .highlight span[class]")
         for name in span["class"]
     }
-    assert used <= known and {"k", "s", "m"} <= used
+    assert used <= known and {"k", "s"} <= used
 
 
 def test_the_style_sheet_has_no_rule_that_no_page_needs(visits: dict[str, Visit]) -> None:

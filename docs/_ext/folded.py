@@ -41,13 +41,9 @@ def following(cell: nodes.Node, name: str) -> nodes.container | None:
 
 def visit(translator, node) -> None:
     words = translator.config.words
-    summary = "".join(
-        f'<span class="{state}">{escape(words[f"{node[prompt]}_{what}"])}</span>'
-        for state, prompt, what in (
-            ("collapsed", "prompt_show", "show"),
-            ("expanded", "prompt_hide", "hide"),
-        )
-    )
+    show, hide = (escape(words[f"{node[f'prompt_{what}']}_{what}"]) for what in ("show", "hide"))
+    both = f'<span class="collapsed">{show}</span><span class="expanded">{hide}</span>'
+    summary = show if show == hide else both
     translator.body.append(f'<details class="folded"><summary>{summary}</summary>\n')
 
 

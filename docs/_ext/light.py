@@ -11,7 +11,7 @@ from pathlib import Path
 
 from docutils import nodes
 from pygments.formatters import HtmlFormatter
-from pygments.token import Comment, Keyword, Name, Number, String
+from pygments.token import Comment, Keyword, Name, String
 from sphinx.highlighting import PygmentsBridge
 
 from tools.book import DOCS
@@ -32,7 +32,7 @@ TWO_BOXES = re.compile(
     r"(<pre>.*?</pre></div>)\n</div>",
     re.DOTALL,
 )
-COLOURED = {Comment: "c", Keyword: "k", String: "s", Number: "m"}
+COLOURED = {Comment: "c", Keyword: "k", String: "s"}
 COLOURED |= {Name.Function: "nf", Name.Class: "nf", Name.Decorator: "deco"}
 
 

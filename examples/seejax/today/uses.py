@@ -284,10 +284,10 @@ class _Module:
     def starred(self, name: str) -> str:
         """What a name is that nothing binds but `from library import *`."""
         stars = [n for n in self.imports if isinstance(n.names, cst.ImportStar)]
-        froms = [_modules(n)[0] if _modules(n) else "" for n in stars]
-        if any(_root(module) not in LIBRARIES for module in froms):
+        starred = [_modules(n)[0] if _modules(n) else "" for n in stars]
+        if any(_root(module) not in LIBRARIES for module in starred):
             return ""
-        told = [(m, f"{m}.{name}") for m in froms]
+        told = [(m, f"{m}.{name}") for m in starred]
         return next((n for m, n in told if (c := change(n)) and len(c.old) > len(m)), "")
 
     def follows(self, access: Access) -> bool:
