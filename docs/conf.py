@@ -62,7 +62,7 @@ html_copy_source = False
 html_use_index = html_domain_indices = False  # the search is better
 html_show_sourcelink = False
 html_context = {"words": words}
-html_sidebars = {"**": ["sbt-sidebar-nav.html"]}
+html_sidebars = {"**": ["sidebar.html"]}
 html_theme_options = {  # docs/_templates/layout.html goes through these lists
     "navbar_end": ["search-open.html", "language.html"],
     "article_header_end": ["run.html"],

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import jinja2
 import pytest
 from bs4 import BeautifulSoup
 from docutils import nodes
@@ -20,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 
 import chinese  # noqa: E402
 import colophon  # noqa: E402
+import names  # noqa: E402
 import terms  # noqa: E402
 
 PIXEL = base64.b64encode((ROOT / "docs" / "screenshot.png").read_bytes()).decode()
@@ -144,6 +146,32 @@ def test_a_page_is_called_by_its_short_name(small) -> None:
     assert soup.select_one("a.left-prev .prev-next-title").get_text() == "Short"
     assert soup.select_one(".bd-sidebar-primary nav a").get_text().strip() == "Short"
     assert "Terms" in small.soup("long").select_one("#long-two p").get_text()
+
+
+@pytest.mark.parametrize("many", [8, 400])
+def test_the_sidebar_of_a_large_book_opens_one_part(many: int, monkeypatch) -> None:
+    """And so weighs no more; every page is a click away, by the map of the front page."""
+    first, last = (
+        names.Part(f"{side} & more", side, {f"{side}{i}": f"Page {i}" for i in range(many // 2)})
+        for side in ("a", "b")
+    )
+    monkeypatch.setattr(names, "parts", lambda env: [first, last])
+    context = {"words": {"pages": "All"}, "pagename": "b1", "root_doc": "index"}
+    names.list_parts(SimpleNamespace(env=None), "b1", None, context, None)
+    templates = jinja2.Environment(loader=jinja2.FileSystemLoader(ROOT / "docs" / "_templates"))
+    made = templates.get_template("sidebar.html").render(
+        pathto=lambda page: f"{page}.html", **context
+    )
+    soup = BeautifulSoup(made, "html.parser")
+    assert [each.get_text() for each in soup.select(".caption")] == ["a & more", "b & more"]
+    assert soup.select_one("a.current")["href"] == "b1.html"
+    listed = [a["href"] for a in soup.select("li a")]
+    folded = [a["href"] for a in soup.select(".caption a")]
+    if many > names.ALL:
+        assert listed == [f"{page}.html" for page in last.pages] and folded == ["index.html#a"]
+    else:
+        assert listed == [f"{page}.html" for part in (first, last) for page in part.pages]
+        assert not folded
 
 
 def test_a_shared_page_has_a_card(small) -> None:

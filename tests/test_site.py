@@ -536,7 +536,7 @@ def test_a_page_is_no_longer_than_a_reader_s_patience(site: Path, page: str) -> 
 
 def sidebar(language: str) -> dict[str, str]:
     """The name of every page as the sidebar gives it, in its order."""
-    links = soup(f"{language}/index.html").select(".bd-sidebar-primary nav a.reference.internal")
+    links = soup(f"{language}/index.html").select(".bd-sidebar-primary nav a")
     return {urlsplit(a["href"]).path.removesuffix(".html"): a.get_text().strip() for a in links}
 
 

@@ -10,26 +10,14 @@ from pathlib import Path
 from xml.etree import ElementTree as xml
 
 from colophon import changes
-from docutils import nodes
 from languages import address, alternates
-from names import names
-from sphinx import addnodes
+from names import names, parts
 
 from tools.book import LANGUAGES, ROOT, language_of
 
 SITEMAP = "http://www.sitemaps.org/schemas/sitemap/0.9"
 XHTML = "http://www.w3.org/1999/xhtml"
 LICENSE = "https://www.apache.org/licenses/LICENSE-2.0"
-
-
-def part(env, page: str) -> tuple[str, str] | None:
-    """The part of the book that a page is in: its name, and its section of the front page."""
-    front = env.get_doctree(env.config.root_doc)
-    titles = {title.astext(): title.parent["ids"][0] for title in front.findall(nodes.title)}
-    for toctree in front.findall(addnodes.toctree):
-        if page in (entry for _, entry in toctree["entries"]) and toctree["caption"] in titles:
-            return toctree["caption"], titles[toctree["caption"]]
-    return None
 
 
 def changed(app, page: str) -> str | None:
@@ -62,8 +50,9 @@ def structured(app, page: str, shared: dict[str, str]) -> dict:
     if page == front:
         return {"@context": "https://schema.org", **book, **said, **common}
     trail = [(book["name"], book["url"])]
-    if found := part(app.env, page):
-        trail.append((found[0], f"{book['url']}#{found[1]}"))
+    for part in parts(app.env):
+        if page in part.pages and part.section:
+            trail.append((part.caption, f"{book['url']}#{part.section}"))
     trail.append((names(app.env).get(page, shared["title"]), said["url"]))
     steps = [
         {"@type": "ListItem", "position": place, "name": name, "item": url}

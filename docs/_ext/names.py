@@ -1,23 +1,51 @@
-"""A page has one name, the one that index gives it in its toctree, wherever the site names it.
+"""The parts of the book and its pages: a page has one name, wherever the site names it.
 
-The title of a page is a sentence; its name is short. The sidebar takes it from the toctree; here
-the links to the page before and after it, and links written without words, [](jit.md), take it too.
+The title of a page is a sentence; its name is short. The toctrees of index give it, and here the
+sidebar, the links to the page before and after it, and links without words, [](jit.md), take it.
 """
+
+import functools
+from typing import NamedTuple
 
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.environment import BuildEnvironment
 
+ALL = 100  # pages: in a larger book the sidebar opens one part, and a page of it weighs no more
+
+
+class Part(NamedTuple):
+    caption: str
+    section: str  # of the front page, which says what is in it; may be empty
+    pages: dict[str, str]  # and their names
+
+
+@functools.lru_cache(maxsize=1)  # each page asks for them
+def parts(env: BuildEnvironment) -> list[Part]:
+    """The toctrees of index, in the order of the book."""
+    root = env.config.root_doc
+    front = env.get_doctree(root)
+    sections = {title.astext(): title.parent["ids"][0] for title in front.findall(nodes.title)}
+    found = []
+    for toctree in front.findall(addnodes.toctree):
+        caption = toctree["caption"] or ""
+        pages = {
+            root if page == "self" else page: name for name, page in toctree["entries"] if name
+        }
+        found.append(Part(caption, sections.get(caption, ""), pages))
+    return found
+
 
 def names(env: BuildEnvironment) -> dict[str, str]:
     """The name of every page in the toctrees of index, in the order of the book."""
-    root = env.config.root_doc
-    entries = [
-        entry
-        for toctree in env.get_doctree(root).findall(addnodes.toctree)
-        for entry in toctree["entries"]
-    ]
-    return {root if page == "self" else page: name for name, page in entries if name}
+    return {page: name for part in parts(env) for page, name in part.pages.items()}
+
+
+def list_parts(app, pagename, templatename, context, doctree) -> None:
+    """For sidebar.html: every part; and which are open."""
+    all_of_them = parts(app.env)
+    few = sum(len(part.pages) for part in all_of_them) <= ALL
+    context["parts"] = [(part, few or pagename in part.pages) for part in all_of_them]
 
 
 def name_neighbours(app, pagename, templatename, context, doctree) -> None:
@@ -42,6 +70,7 @@ def name_links(app, doctree, docname) -> None:
 
 
 def setup(app) -> dict:
+    app.connect("html-page-context", list_parts)
     app.connect("html-page-context", name_neighbours)
     app.connect("doctree-resolved", name_links)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
