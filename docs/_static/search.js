@@ -2,8 +2,8 @@
 // search.py makes the index; a piece of it is loaded when a query needs it.
 {
 const root = new URL("..", document.currentScript.src);  // of the site, above _static
-const SHOWN = 10, LENGTH = 180, BEFORE = 30, PASTED = 60;  // results; of an excerpt; before its first mark; what is longer is spelt right
-const NAME = 2, PART = .5, ALIKE = .6, ORDER = 1;  // weights: a name, its part, another name, the order
+const SHOWN = 10, LENGTH = 180, BEFORE = 30, PASTED = 60;  // results; of an excerpt; before its first mark; what is longer is spelt right, word for word
+const NAME = 2, PART = .5, ALIKE = .6, ORDER = 1, VERBATIM = 4;  // weights: a name, its part, another name, the order; of what was pasted
 
 // -- pieces: scripts, as a page from the disk may load nothing else
 
@@ -114,14 +114,14 @@ const search = async query => {
     for (const name of names) marks.set(name, idf);
     for (const [section, level] of levels) scores.set(section, (scores.get(section) ?? 0) + idf * level);
   }
-  const pairs = [...new Set(neighbours(text))], least = Math.max(...scores.values()) / 4;
+  const pairs = [...new Set(neighbours(text))], order = text.length < PASTED ? ORDER : VERBATIM, least = Math.max(...scores.values()) / 4;
   const best = [...scores].filter(([, score]) => score >= least).sort((a, b) => b[1] - a[1] || a[0] - b[0]);
   const results = await Promise.all(best.slice(0, SHOWN).map(async ([section, score]) => {
     const page = index.pages.findLastIndex(first => first <= section);
     const [url, name, sections] = await piece(`page-${page}`);
     const [anchor, title, content] = sections[section - index.pages[page]];
     const here = new Set(neighbours(`${title} ${content}`));
-    score *= 1 + ORDER * pairs.filter(pair => here.has(pair)).length / Math.max(4, pairs.length);
+    score *= 1 + order * pairs.filter(pair => here.has(pair)).length / Math.max(4, pairs.length);
     return {score, url: `${url}#${anchor}`, name, title, content};
   }));
   return {count: best.length, marks, results: results.sort((a, b) => b.score - a.score)};
