@@ -206,11 +206,12 @@ const show = async () => {
 input.addEventListener("input", event => event.isComposing || show());
 input.addEventListener("compositionend", show);  // Chinese is typed in Latin letters
 input.addEventListener("keydown", async event => {
-  const step = {ArrowDown: 1, ArrowUp: -1, Enter: 0}[event.key], n = list.children.length;
+  const step = {ArrowDown: 1, ArrowUp: -1, Enter: 0}[event.key];
   if (event.isComposing || step === undefined) return;
   event.preventDefault();
+  if (shown !== input.value.trim()) await show();  // the key is for the results of what was typed
+  const n = list.children.length;
   if (step) return choose((Math.max(active, step < 0 ? 0 : -1) + step + n) % n);
-  if (shown !== input.value.trim()) await show();
   list.children[Math.max(0, active)]?.click();
 });
 
