@@ -369,7 +369,7 @@ def test_it_works_under_the_guards_of_jax():
 
 
 def test_a_key_that_lies_on_many_devices_is_known():
-    mesh = jax.make_mesh((8,), ("d",))
+    mesh = jax.make_mesh((8,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
     keys = jax.device_put(random.split(random.key(0), 8), jax.NamedSharding(mesh, jax.P("d")))
     everywhere = jax.device_put(random.key(1), jax.NamedSharding(mesh, jax.P()))
     with see.keys() as k:
