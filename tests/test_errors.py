@@ -152,6 +152,52 @@ def test_an_error_that_was_caught_is_not_what_ended_the_program(between: str) ->
     assert errors.name(caught) == "deleted" and errors.name(caught + between + AFTER) is None
 
 
+SHOWN = "ValueError: Incompatible shapes for broadcasting"
+LAST = "TypeError: Gradient only defined for scalar-output functions. Output had shape: (3,)."
+COLOURED = LAST.replace("TypeError", r"\u001b[31mTypeError\u001b[39m")
+
+
+@pytest.mark.parametrize(
+    ("text", "entry"),
+    [
+        (f"      2 # no {SHOWN}\n----> 3 jax.grad(f)(x)\n\n{LAST}", "grad-vector"),
+        (f'    """Not\n    {SHOWN}\n    """\n>   jax.grad(f)(x)\nE   {LAST}', "grad-vector"),
+        (f"    raise Mine('see {SHOWN}')\nhere.MyError: see there", None),
+        (f"{SHOWN}: (3,)\nand later\n{LAST}", "grad-vector"),
+        (f"RuntimeError: step 3: {LAST}", "grad-vector"),
+        (f"{LAST}\nException ignored in: <function A.__del__ at 0x7f90>{AFTER}", "grad-vector"),
+        (f"{LAST}\nException ignored in atexit callback <f>:{AFTER}", "grad-vector"),
+        (f"Exception ignored while calling f:{AFTER}{LAST}", "grad-vector"),
+        (f"我在训练时出现了{LAST}怎么办？", "grad-vector"),
+        (f'  "traceback": [\n  "{COLOURED}"\n ]', "grad-vector"),
+    ],
+)
+def test_what_was_raised_counts_and_not_what_stands_beside_it(text: str, entry: str) -> None:
+    assert errors.name(text) == entry
+
+
+HASHED = """
+import dataclasses, functools, jax, jax.numpy as jnp
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    factor: jax.Array
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def __call__(self, x):
+        return self.factor * x
+
+Scale(jnp.ones(3))(2.0)
+"""
+
+
+def test_a_traceback_that_a_message_quotes_is_not_a_second_error() -> None:
+    said = errors.message(HASHED)
+    assert "Traceback" in said and "unhashable type" in said
+    for text in said, said + CAUSED + AFTER:
+        assert errors.name(text) == "static-unhashable"
+
+
 PYTEST = """
 import jax, jax.numpy as jnp
 
