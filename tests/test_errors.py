@@ -6,11 +6,21 @@ import re
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from flax import jax_utils, nnx
 from IPython.core.ultratb import AutoFormattedTB
+from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from seejax import errors
 from test_prose import misset
@@ -57,7 +67,7 @@ def test_an_entry_is_short_and_whole_in_both_languages(name: str) -> None:
         assert len(lines) <= 12 and max(map(len, lines)) <= 88
     for text in entry.cause, entry.cure:
         assert set(text) == set(book.LANGUAGES)
-        assert 1 <= len(re.findall(r"[。！？]", text["zh"])) <= 3
+        assert 1 <= len(re.findall(r"[。！？]", text["zh"])) <= 4
         assert 1 <= len(re.findall(r"[.!?](?=\s|$)", re.sub("`.*?`", "", text["en"]))) <= 4
         assert not misset(text["zh"]), misset(text["zh"])
     for language in book.LANGUAGES:
@@ -77,6 +87,281 @@ def test_there_are_enough_and_the_page_has_every_topic() -> None:
 )
 def test_the_words_of_other_versions_lead_to_the_same_entry(name: str, words: str) -> None:
     assert errors.name(words.replace("…", " f of <stdin>:1 ")) == name
+    assert errors.START.match(words.partition("…")[0])
+
+
+# -- what the entries say, and their own programs do not show --------------------------------------
+
+
+def named(call: Callable, *args, **kwargs) -> str | None:
+    """The entry of the error that a call raises."""
+    with pytest.raises(Exception) as caught:
+        call(*args, **kwargs)
+    return errors.name(short(caught.value))
+
+
+def test_what_is_said_of_tracers() -> None:
+    x, counts = jnp.array([3.0, 1.0, 2.0]), jnp.array([1, 2, 0])
+    assert named(jax.jit(lax.top_k), x, 1) == "tracer-bool"
+    assert jax.jit(lax.top_k, static_argnums=1)(x, 1)[0] == 3.0
+    assert named(jax.jit(max), x) == named(jax.jit(max), 1.0, 2.0) == "tracer-bool"
+    assert jax.jit(jnp.maximum)(1.0, 2.0) == 2.0 and jax.jit(jnp.max)(x) == 3.0
+    assert named(jax.jit(np.random.normal), 0.0) == "tracer-array"
+    sin = partial(jax.pure_callback, np.sin, jax.ShapeDtypeStruct((), "float32"))
+    assert jnp.allclose(jax.vmap(partial(sin, vmap_method="sequential"))(x), jnp.sin(x))
+    with pytest.raises(NotImplementedError, match="vmap_method"):
+        jax.vmap(sin)(x)
+    functions = [jnp.sin, jnp.cos]
+    assert named(jax.jit(lambda i: functions[i](0.0)), 1) == "tracer-integer"
+    assert jax.jit(lambda i: lax.switch(i, functions, 0.0))(1) == 1.0
+    assert jax.jit(lambda i: jnp.array([1, 2, 3])[i])(9) == 3
+    assert named(jax.jit(jnp.repeat), x, counts) == "tracer-float"
+    repeated = jax.jit(jnp.repeat, static_argnames="total_repeat_length")
+    assert repeated(x, counts, total_repeat_length=3).tolist() == [3.0, 1.0, 1.0]
+    assert named(jax.jit(jnp.bincount), counts) == "tracer-float"
+    assert jax.jit(partial(jnp.bincount, length=3))(counts).tolist() == [1, 1, 1]
+    for length in 4 / 2, np.sqrt(4), 1e3:
+        assert named(jnp.zeros, length) == "tracer-shape"
+    assert named(jax.vmap(lambda n: jnp.ones(n).sum()), counts) == "tracer-shape"
+    masked = jax.vmap(lambda n: (jnp.arange(3) < n).sum())
+    assert masked(counts).tolist() == counts.tolist()
+
+
+def test_a_mask_of_rows_has_an_axis_for_each_that_follows() -> None:
+    x, rows = jnp.arange(8.0).reshape(2, 2, 2), jnp.array([True, False])
+    for right, mask in (True, rows[:, None, None]), (False, rows[:, None]):
+        assert (jnp.where(mask, x, 0).sum() == x[rows].sum()) == right
+        assert (jnp.mean(x, where=mask) == x[rows].mean()) == right
+    assert named(jax.jit(lambda x: x[jnp.arange(2) > 0]), x) == "boolean-index"
+    assert jax.jit(lambda x: x[np.arange(2) > 0])(x).shape == (1, 2, 2)
+
+
+def test_what_is_said_of_arguments_and_results() -> None:
+    assert named(jnp.sum, range(3)) == named(jnp.sin, range(3)) == "method-self"
+    assert jnp.sum(jnp.array(list(range(3)))) == 3
+    assert named(lax.scan, lambda c, x: (c, x), "a", jnp.ones(3)) == "method-self"
+    assert named(jax.grad(lambda x: "a"), 1.0) == named(jax.device_put, "a") == "method-self"
+    assert named(jax.jit(lambda x: x, static_argnums=0), np.array(["a"])) == "static-unhashable"
+    assert named(jax.vmap(lambda x: "a"), jnp.ones(3)) == "returned-object"
+
+    @partial(jax.custom_vjp, nondiff_argnums=(0,))
+    def scale(factor, x):
+        return factor * x
+
+    scale.defvjp(lambda factor, x: (factor * x, None), lambda factor, _, g: (factor * g,))
+    assert named(jax.jit(jax.grad(scale, argnums=1)), 2.0, 3.0) == "escaped-tracer"
+
+
+def test_what_is_said_of_arrays() -> None:
+    column = jnp.zeros((4, 1))
+    assert (column + jnp.ones(3)).shape == (4, 3)
+    assert named(lambda: column.at[:].set(jnp.ones(3))) == "broadcast"
+    assert named(jnp.broadcast_to, jnp.ones((4, 3)), (4, 1)) == "broadcast"
+    assert named(jnp.inner, jnp.ones((4, 3)), jnp.ones((3, 2))) == "contracting"
+    assert jnp.inner(jnp.ones((4, 3)), jnp.ones((2, 3))).shape == (4, 2)
+    axes = {"axes": ((0,), (0,))}
+    assert named(jnp.tensordot, jnp.ones((4, 3)), jnp.ones((3, 2)), **axes) == "contracting"
+    assert named(jnp.concatenate([jnp.ones(2), jnp.ones(3)]).reshape, 4, -1) == "reshape"
+    assert named(jax.jit(lambda x: x[[True, False, False, False]]), column) == "list-index"
+    assert jax.jit(lambda x: x[np.array([True, False, False, False])])(column).shape == (1, 1)
+    assert named(lambda: column[[]]) == "list-index" and column[np.array([], int)].size == 0
+    for value in ["a"], [[1, 2], [3]], np.array([1.0], object), np.array(["2026"], "datetime64"):
+        assert named(jnp.array, value) == "object-dtype"
+    assert jnp.array(np.array([1.0], object).astype(float)) == 1.0
+    assert tuple(jnp.ones((2, 2)).ravel().tolist()) == (1.0, 1.0, 1.0, 1.0)
+    for transform in jax.jit, jax.grad:
+        assert named(transform(lambda x: {x: 1}), 1.0) == "unhashable-array"
+
+
+def test_what_is_said_of_integers() -> None:
+    key = jax.random.key(0)
+    with jax.enable_x64(True):
+        assert named(jnp.array, [200], "int8") == named(np.uint8, 300) == "int-overflow"
+        assert named(jax.random.fold_in, key, 2**40) == "int-overflow"
+    for number in 2**40, 2**32 - 1, -1:
+        assert jax.random.fold_in(key, number % 2**32).shape == ()
+    small, one = jnp.int8([-7, 7]), jnp.int32(2)
+    for function, other in (lax.div, jnp.divide), (lax.shift_right_logical, jnp.right_shift):
+        assert named(function, small[0], one) == "lax-dtypes"
+        assert (function(small.astype("int32"), one.repeat(2)) != other(small, one)).any()
+    assert lax.div(7, 2) == 3 and jnp.divide(7, 2) == 3.5
+    assert lax.shift_right_logical(-8, 1) > 0 > jnp.right_shift(-8, 1)
+
+
+def test_what_is_said_of_keys() -> None:
+    rngs, rbg = nnx.Rngs(0), jax.random.PRNGKey(7, impl="rbg")
+    assert named(jax.random.normal, rngs) == named(jax.random.normal, rbg) == "seed-for-key"
+    assert jax.random.normal(rngs(), (3,)).shape == (3,)
+    same = jax.random.wrap_key_data(rbg, impl="rbg")
+    assert jax.random.normal(same) == jax.random.normal(jax.random.key(7, impl="rbg"))
+
+
+def test_what_is_said_of_loops_and_branches() -> None:
+    def grow(seen, x):
+        return jnp.concatenate([seen, x[None]]), None
+
+    xs = jnp.arange(3.0)
+    for length in 1, 2:
+        assert named(lax.scan, grow, jnp.zeros(length), xs) == "scan-carry"
+    assert (lax.scan(lambda none, x: (none, x), None, xs)[1] == xs).all()
+    assert named(lax.switch, 0, [lambda: 1.0, lambda: (2.0,)]) == "cond-branches"
+
+    mesh = jax.make_mesh((8,), ("data",))
+    put = jax.device_put(jnp.ones(8), NamedSharding(mesh, P("data")))
+    varying = partial(lax.pcast, axis_name=("data",), to="varying")
+
+    def branches(x, fix):
+        return lax.cond(True, lambda: x, lambda: fix(jnp.zeros(1)))
+
+    def loop(x, fix):
+        return lax.while_loop(lambda c: c[0] < 3, lambda c: c + x, fix(jnp.zeros(1)))
+
+    for entry, f in ("cond-branches", branches), ("while-carry", loop):
+        mapped = partial(jax.shard_map, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
+        assert named(mapped(partial(f, fix=lambda x: x)), put) == entry
+        assert mapped(partial(f, fix=varying))(put).shape == (8,)
+
+
+def test_what_is_said_of_derivatives() -> None:
+    def wave(x):
+        return jnp.exp(1j * x)
+
+    for jacobian in jax.jacfwd, jax.hessian:
+        assert named(jacobian(lambda z: z**2), 1 + 2j) == "grad-integer"
+    assert jax.jacfwd(lambda z: z**2, holomorphic=True)(1 + 2j) == 2 + 4j
+    assert named(jax.grad(wave), 1.0) == "grad-integer-output"
+    assert jnp.allclose(jax.grad(wave, holomorphic=True)(1 + 0j), jax.jacfwd(wave)(1.0))
+    with pytest.raises(TypeError, match="complex dtype"):
+        jax.grad(wave, holomorphic=True)(1.0)
+
+    def sin(inner):
+        f = jax.custom_vjp(lambda x: jnp.sin(x))
+        f.defvjp(lambda x: (inner(x), x), lambda x, g: (jnp.cos(x) * g,))
+        return f
+
+    assert named(jax.hessian(sin(sin(jnp.sin))), 3.0) == "custom-vjp-forward"
+    assert jax.hessian(sin(jnp.sin))(3.0) == jax.jacrev(jax.jacrev(sin(sin(jnp.sin))))(3.0)
+
+
+def test_what_is_said_of_batches_and_sharded_arrays() -> None:
+    def scale(x, w):
+        return x * w.sum()
+
+    x, w = jnp.ones(4), jnp.ones(3)
+    assert named(jax.vmap(scale), x, w=w) == "vmap-sizes"
+    assert jax.vmap(scale, in_axes=(0, None))(x, w).shape == (4,)
+    assert named(jax.vmap(scale, in_axes=(0, None)), x, w=w) == "vmap-in-axes"
+
+    mesh = jax.make_mesh((8,), ("data",))
+    x = jax.device_put(jnp.arange(8.0), NamedSharding(mesh, P("data")))
+    assert named(jax.jit(lambda x: x - lax.pmean(x, "data")), x) == "axis-name"
+    assert jax.jit(lambda x: x - jnp.mean(x))(x).tolist() == (np.arange(8) - 3.5).tolist()
+
+
+def test_what_is_said_of_devices() -> None:
+    x = jnp.ones(8)
+    assert named(jax.jit(lambda a, b: a + b, donate_argnums=0), x, x) == "deleted"
+    state = {"params": jnp.ones(3)}
+    add = jax.jit(lambda s: jax.tree.map(lambda a: a + 1, s), donate_argnums=0)
+    assert named(add, state | {"target": state["params"]}) == "deleted"
+    new = add(state | {"target": jnp.copy(state["params"])})
+    assert (new["target"] == 2.0).all()
+
+    mesh, turned = (Mesh(np.array(jax.devices())[::i], ("data",)) for i in (1, -1))
+    here, there = (jax.device_put(x, NamedSharding(m, P("data"))) for m in (mesh, turned))
+    assert named(jnp.add, here, there) == "incompatible-devices"
+    assert (here + jax.device_put(there, here.sharding) == 2.0).all()
+
+    place = partial(jax.make_array_from_callback, data_callback=lambda i: np.ones(9)[i])
+    assert named(place, (9,), NamedSharding(mesh, P("data"))) == "uneven-sharding"
+
+    two = jax.make_mesh((4, 2), ("a", "b"))
+    over = partial(jax.shard_map, lambda x: x, mesh=two, in_specs=P("a"), out_specs=P("a"))
+    assert named(over(axis_names={"a"}, in_specs=P("b")), x) == "mesh-axis"
+    assert named(over(axis_names={"a"}, out_specs=P("b")), x) == "mesh-axis"
+
+
+@pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
+def test_what_is_said_of_kinds_of_axes(axis_type: AxisType) -> None:
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(axis_type,))
+    auto, data = axis_type is AxisType.Auto, NamedSharding(mesh, P("data"))
+    x = jax.device_put(jnp.ones((8, 8)), NamedSharding(mesh, P(None, "data")))
+    spread = jax.shard_map(jnp.sin, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
+    assert spread(x).shape == (8, 8) if auto else named(spread, x) == "specs-mismatch"
+    assert named(jax.jit(jnp.sin, in_shardings=data), x) == "specs-mismatch"
+    inside = jax.jit(lambda x: spread(jax.reshard(x, data)))
+    if auto:
+        with pytest.raises(ValueError, match="of type Auto"):
+            inside(x)
+    else:
+        assert inside(x).sharding.is_equivalent_to(data, 2)
+        assert named(jnp.matmul, x, x.T) == "explicit-sharding"
+        assert named(jnp.matmul, x, x.T, out_sharding=P()) == "no-mesh"
+        assert jnp.matmul(x, x.T, out_sharding=NamedSharding(mesh, P())).shape == (8, 8)
+        assert x.at[0].get(out_sharding=NamedSharding(mesh, P())).shape == (8,)
+
+    def place(x):
+        move = lax.with_sharding_constraint if auto else jax.reshard
+        return move(x, P("data"))
+
+    if auto:
+        assert named(jax.jit(place), x) == "no-mesh"
+
+    def within(x):
+        with jax.set_mesh(mesh):
+            return place(x)
+
+    with pytest.raises(ValueError, match="outside of"):
+        jax.jit(within)(x)
+    with jax.set_mesh(mesh):
+        assert jax.jit(place)(x).sharding.is_equivalent_to(data, 2)
+
+
+def test_what_is_said_of_stacked_parameters() -> None:
+    class Layer(nn.Module):
+        @nn.compact
+        def __call__(self, x, _):
+            return nn.Dense(3)(x), None
+
+    many = nn.scan(Layer, variable_axes={"params": 0}, split_rngs={"params": True}, length=4)()
+    x, key = jnp.ones((2, 3)), jax.random.key(0)
+    stacked = many.init(key, x, None)
+    assert named(Layer().apply, stacked, x, None) == "linen-param-shape"
+    assert many.apply(stacked, x, None)[0].shape == (2, 3)
+    assert jax.vmap(lambda v: Layer().apply(v, x, None)[0])(stacked).shape == (4, 2, 3)
+    copied = jax_utils.replicate(Layer().init(key, x, None))
+    assert named(Layer().apply, copied, x, None) == "linen-param-shape"
+    assert Layer().apply(jax_utils.unreplicate(copied), x, None)[0].shape == (2, 3)
+
+    class Coder(nn.Module):
+        names: tuple = (None, None)
+
+        @nn.compact
+        def encode(self, x):
+            return nn.Dense(3, name=self.names[0])(x)
+
+        @nn.compact
+        def decode(self, x):
+            return nn.Dense(5, name=self.names[1])(x)
+
+        def __call__(self, x):
+            return self.decode(self.encode(x))
+
+    assert named(Coder().init, key, x) == "linen-param-shape"
+    assert set(Coder(("first", "last")).init(key, x)["params"]) == {"first", "last"}
+
+
+def test_what_is_said_of_lists_of_layers() -> None:
+    class Net(nnx.Module):
+        def __init__(self, layers, total=None):
+            self.layers, self.total = layers, total
+
+    layer = nnx.Linear(3, 3, rngs=nnx.Rngs(0))
+    assert named(lambda: nnx.List([[layer]])) == named(Net, [layer]) == "nnx-list"
+    for total in None, 0.0:
+        assert named(setattr, Net(None, total), "total", jnp.ones(2)) == "nnx-list"
+    for layers in nnx.List([nnx.List([layer])]), nnx.data([[layer]]):
+        assert Net(layers).layers[0][0] is layer
 
 
 # -- the command, on tracebacks as they are met ----------------------------------------------------
@@ -150,6 +435,52 @@ def test_a_real_traceback_is_named(name: str, monkeypatch, capsys) -> None:
 def test_an_error_that_was_caught_is_not_what_ended_the_program(between: str) -> None:
     caught = python(raised("deleted"))
     assert errors.name(caught) == "deleted" and errors.name(caught + between + AFTER) is None
+
+
+SHOWN = "ValueError: Incompatible shapes for broadcasting"
+LAST = "TypeError: Gradient only defined for scalar-output functions. Output had shape: (3,)."
+COLOURED = LAST.replace("TypeError", r"\u001b[31mTypeError\u001b[39m")
+
+
+@pytest.mark.parametrize(
+    ("text", "entry"),
+    [
+        (f"      2 # no {SHOWN}\n----> 3 jax.grad(f)(x)\n\n{LAST}", "grad-vector"),
+        (f'    """Not\n    {SHOWN}\n    """\n>   jax.grad(f)(x)\nE   {LAST}', "grad-vector"),
+        (f"    raise Mine('see {SHOWN}')\nhere.MyError: see there", None),
+        (f"{SHOWN}: (3,)\nand later\n{LAST}", "grad-vector"),
+        (f"RuntimeError: step 3: {LAST}", "grad-vector"),
+        (f"{LAST}\nException ignored in: <function A.__del__ at 0x7f90>{AFTER}", "grad-vector"),
+        (f"{LAST}\nException ignored in atexit callback <f>:{AFTER}", "grad-vector"),
+        (f"Exception ignored while calling f:{AFTER}{LAST}", "grad-vector"),
+        (f"我在训练时出现了{LAST}怎么办？", "grad-vector"),
+        (f'  "traceback": [\n  "{COLOURED}"\n ]', "grad-vector"),
+    ],
+)
+def test_what_was_raised_counts_and_not_what_stands_beside_it(text: str, entry: str) -> None:
+    assert errors.name(text) == entry
+
+
+HASHED = """
+import dataclasses, functools, jax, jax.numpy as jnp
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    factor: jax.Array
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def __call__(self, x):
+        return self.factor * x
+
+Scale(jnp.ones(3))(2.0)
+"""
+
+
+def test_a_traceback_that_a_message_quotes_is_not_a_second_error() -> None:
+    said = errors.message(HASHED)
+    assert "Traceback" in said and "unhashable type" in said
+    for text in said, said + CAUSED + AFTER:
+        assert errors.name(text) == "static-unhashable"
 
 
 PYTEST = """

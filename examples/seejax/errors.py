@@ -23,10 +23,20 @@ from typing import NamedTuple
 DATA = Path(__file__).with_name("errors.toml")
 PAGE, PREFIX = "errors", "error-"  # where the book has the entries, and how their anchors begin
 GAP = 400  # characters, at most, that "…" stands for
+START = re.compile(  # a line with which an exception begins, and what may stand before its name
+    r"^(?:\w+\.)*(?=\w*(?:Error|Exception|NotFound)(?::|$))"
+)
+HEAD = r"Traceback \(most recent call last\)"
+CAUSED = "The above exception was the direct cause of the following exception:"
+DURING = "During handling of the above exception"
 LINK = re.compile(  # where the next exception of a chain begins; the group says that it was caused
-    r"(The above exception was the direct cause of the following exception:)"
-    r"(?:[^(]{0,200}?Traceback \(most recent call last\))?"
-    r"|During handling of the above exception|Traceback \(most recent call last\)"
+    rf"({CAUSED})(?:[^(]{{0,200}}?{HEAD})?|{DURING}|{HEAD}"
+)
+REST = rf"(?:(?!{CAUSED}|{DURING}|{HEAD})[^\n])*"
+ASIDE = re.compile(  # a traceback of a failure that ended nothing, or one that a message quotes
+    r"(?:Exception ignored (?:in|while)[^\n]{0,300}?"
+    r"|An error occurred while trying to hash[^\n]{0,4000}?The error was: )"
+    rf"{HEAD}{REST}(?:\n{REST})?"
 )
 
 WORDS = {
@@ -86,41 +96,59 @@ def entries() -> dict[str, Entry]:
 def patterns() -> list[tuple[str, re.Pattern]]:
     """What `name` looks for: who says more comes first."""
     every = [(name, words) for name, entry in entries().items() for words in entry.says]
-    gap = f".{{0,{GAP}}}?"
+    gap = f".{{0,{GAP}}}?"  # within one message, and a Chinese letter may stand before it
     return [
-        (name, re.compile(r"(?<!\w)" + gap.join(map(re.escape, words.split("…")))))
+        (name, re.compile(r"(?a)(?<!\w)" + gap.join(map(re.escape, words.split("…")))))
         for name, words in sorted(every, key=lambda each: -len(each[1]))
     ]
 
 
 def readable(text: str) -> str:
-    """A traceback without colours, frames and line breaks: one exception may stand on many lines.
+    """A traceback without colours and frames, in which a line break stands before each exception.
 
-    >>> readable("E     \x1b[31mTypeError\x1b[0m: JAX arrays\\n| are   immutable")
+    >>> readable("E     \x1b[31mjax.errors.TypeError\x1b[0m: JAX arrays\\n| are   immutable")
     'TypeError: JAX arrays are immutable'
+    >>> readable("KeyError: 1\\nValueError: 2")
+    'KeyError: 1 \\nValueError: 2'
     """
-    plain = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
-    return " ".join(re.sub(r"(?m)^(?:[ \t]*[E|│┃>](?=[ \t]))+|[│┃]\s*$", " ", plain).split())
+    plain = re.sub(r"(?:\x1b|\\u001b)\[[0-9;]*[A-Za-z]", "", text)  # a notebook's file spells it
+    plain = re.sub(r"(?m)^(?:[ \t]*[E|│┃>](?=[ \t]))+|[│┃]\s*$", " ", plain)
+    lines = (" ".join(line.split()) for line in plain.splitlines())
+    return " ".join(START.sub("\n", line) for line in lines if line).strip()
+
+
+def entry_of(part: str) -> str | None:
+    """The id of the last message that is known, or of one that another message quotes.
+
+    What stands in the source lines that IPython and pytest show was not raised.
+
+    >>> entry_of("# no KeyReuseError: In f \\nTypeError: cannot reshape array of shape (3,)")
+    'reshape'
+    """
+    *_, last = messages = part.split("\n")
+    for said in reversed(messages):
+        for name, pattern in patterns():
+            if pattern.match(said):
+                return name
+    found = [(m.start(), name) for name, pattern in patterns() if (m := pattern.search(last))]
+    return min(found, key=lambda each: each[0])[1] if found else None
 
 
 def name(text: str) -> str | None:
     """The id of the error that a text is about: a traceback, or the last lines of one.
 
     Of several tracebacks the last one counts, for it ended the program. If that one is not known,
-    what it was raised from counts; an error that was caught before does not.
+    what it was raised from counts; an error that was caught before does not, nor does one that
+    Python ignored.
 
     >>> name("TypeError: JAX arrays are immutable and do not support in-place item assignment.")
     'immutable'
     >>> name("ZeroDivisionError: division by zero")
     """
-    *before, part = LINK.split(readable(text))
-    while True:
-        found = [(m.start(), name) for name, pattern in patterns() if (m := pattern.search(part))]
-        if found:
-            return min(found, key=lambda each: each[0])[1]
-        if not before or before.pop() is None:
-            return None
+    *before, part = LINK.split(ASIDE.sub("", readable(text)))
+    while not (found := entry_of(part)) and before and before.pop():
         part = before.pop()
+    return found
 
 
 def message(code: str) -> str:
