@@ -9,16 +9,16 @@ from pathlib import Path
 from libcst import ParserSyntaxError
 
 from seejax.today import files
-from seejax.today.uses import edited, find
+from seejax.today.uses import find
 
 PROGRAM = "python -m seejax.today"
 HELP = """\
 status: 0 nothing found, 1 something found that was not renamed, or a file that could not be read,
 2 a mistake in the command.
 
---fix writes plain renamings alone, and only where the new name is bound on every way there: it says
-what it changes, as --diff does, and puts each file in place whole. The rest is yours to write. All
-else, a notebook's outputs and layout too, stays as it is."""
+--fix writes plain renamings alone, only where the new name is bound on every way there, and none
+under a test of the version: it says what it changes, as --diff does, and puts each file in place
+whole. The rest is yours to write. All else, a notebook's outputs and layout too, stays as it is."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -60,7 +60,7 @@ class Report:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.files = self.found = self.fixed = self.unread = 0
+        self.files = self.found = self.fixed = self.unread = self.unwritten = 0
         self.plain = 0
         self.with_uses = 0
 
@@ -73,25 +73,26 @@ class Report:
             except files.Unreadable as error:
                 self.missed(f"{path}: {error}")
         self.summary()
-        return int(self.found > self.fixed or self.unread > 0)
+        return int(self.found > self.fixed or self.unread + self.unwritten > 0)
 
     def look(self, file: files.File) -> None:
         for problem in file.problems:
             self.missed(problem)
         try:
-            uses = find(file.source)
+            uses = find(file.source, self.options.hints)
         except (SyntaxError, ParserSyntaxError, RecursionError) as error:
             raise files.Unreadable(
                 f"cannot be parsed: {str(error).partition(chr(10))[0]}"
             ) from None
-        if not self.options.hints:
-            uses = [use for use in uses if use.change.kind != "hint"]
         if not uses:
             return
         counted = [use for use in uses if use.change.kind != "hint"]
         edits = {edit for use in uses for edit in use.edits}
-        if edits and (problem := files.syntax(edited(file.source, edits))):
-            self.told(f"{file.path}: nothing of it is renamed, for the edited text {problem}")
+        data = b""
+        try:
+            data = file.renamed(edits) if edits else data
+        except files.Unreadable as problem:
+            self.told(f"{file.path}: nothing is renamed here, for {problem}")
             uses, edits = [replace(use, edits=()) for use in uses], set()
         plain = [use for use in uses if use.edits]
         if self.with_uses:
@@ -99,16 +100,17 @@ class Report:
         self.with_uses += 1
         for use in uses:
             mark = " (--fix renames it)" if use.edits else ""
-            print(f"{file.place(use.line, use.column)}: {use.change.sentence()}{mark}")
+            print(f"{file.place(use.line, use.column)}: {use.sentence()}{mark}")
         self.found += len(counted)
         self.plain += len(plain)
         if edits and (self.options.diff or self.options.fix):
             print(file.diff(edits), end="")
         if edits and self.options.fix:
             try:
-                file.write(edits)
+                file.write(data)
             except OSError as error:
-                raise files.Unreadable(f"cannot be written: {error.strerror}") from None
+                self.unwritten += 1
+                return self.told(f"{file.path}: cannot be written: {error.strerror}")
             self.fixed += sum(use.change.kind != "hint" for use in plain)
 
     def missed(self, line: str) -> None:
@@ -129,6 +131,8 @@ class Report:
             told += f", {_count(self.plain, 'plain renaming')}"
         if self.unread:
             told += f", {self.unread} not read"
+        if self.unwritten:
+            told += f", {self.unwritten} not written"
         sys.stdout.flush()
         print(told, file=sys.stderr)
 

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import stat
 import tempfile
 import tokenize
 import warnings
@@ -20,9 +21,12 @@ from seejax.today.uses import Edit, edited, lines_of
 SUFFIXES = (".py", ".ipynb")
 SEPARATORS = ((",", ": "), (", ", ": "), (",", ":"))
 NOT_OURS = {"__pycache__", "node_modules", "site-packages"}
-MAGIC = re.compile(r"(\s*(?:[\w.,\s\[\]]+=\s*)?)((?:%{1,2}\w|!).*|.*\?\??\s*|\?.*)")
-TIMED = re.compile(r"(\s*)%%?(?:time|timeit|prun|memit|mprun|lprun)\b(?:\s+-\w+(?:\s*\d+)?)*\s")
+GIVEN = r"(\s*(?:[\w.,\s\[\]]+=\s*)?)"
+MAGIC = re.compile(GIVEN + r"((?:%{1,2}\w|!).*|[^#'\"]*\?\s*|\?.*)")
+TIMED = re.compile(GIVEN + r"%%?(?:time|timeit|prun|memit|mprun|lprun)\b(?=\s)")
 OTHER = re.compile(r"\s*%%(?!time\b|timeit\b|capture\b|prun\b|memit\b|px\b|debug\b)\w")
+PYTHON = re.compile(r"\s*(%%(?:python|pypy|script\s+py|(?:writefile|file)\b.*\.py\b)\S*)")
+OURS = r"\b(?:jax|jaxlib|flax|optax)\b"
 
 
 class Unreadable(Exception):
@@ -99,14 +103,18 @@ class File:
                 told.append(line.rstrip("\r\n") + "\n")
         return "".join(told)
 
-    def write(self, edits: Collection[Edit]) -> None:
-        """Put the edited text in the file's place, whole or not at all.
+    def renamed(self, edits: Collection[Edit]) -> bytes:
+        """The whole file after the edits.
 
         Raises:
-          Unreadable: the layout of a notebook could not be kept.
-          OSError: it cannot be written; the file is as it was.
+          Unreadable: it would be no Python, or its layout could not be kept.
         """
-        data = self.written(self.after(edits))
+        if problem := syntax(edited(self.source, edits)):
+            raise Unreadable(f"the renamed text would not parse: {problem}")
+        return self.written(self.after(edits))
+
+    def write(self, data: bytes) -> None:
+        """Put this in the file's place, whole or not at all; OSError where it cannot be."""
         place = Path(os.path.realpath(self.path))
         handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
         try:
@@ -162,6 +170,8 @@ class Notebook(File):
             cells.append(cell)
             count = len(text.split("\n"))
             python = text if not syntax(text) else masked(text)
+            if (other := PYTHON.match(text)) and re.search(OURS, text):
+                problems.append(f"{path}:cell {number}: not read: {other[1]}")
             if problem := syntax(python):
                 problems.append(f"{path}:cell {number}: {problem}")
                 python = ""
@@ -170,9 +180,10 @@ class Notebook(File):
 
     def written(self, texts: list[str]) -> bytes:
         form = layout(self.text, self.notebook)
-        for (_, cell), text in zip(self.code, texts, strict=True):
-            whole = isinstance(cell["source"], str)
-            cell["source"] = text if whole else text.splitlines(keepends=True)
+        for (_, cell), old, text in zip(self.code, self.cells, texts, strict=True):
+            if text != old.text:
+                whole = isinstance(cell["source"], str)
+                cell["source"] = text if whole else text.splitlines(keepends=True)
         return form(self.notebook).encode()
 
 
@@ -198,7 +209,7 @@ def layout(text: str, value: object):
 
         if form(value) == text:
             return form
-    raise Unreadable("is laid out in an unusual way: save it once in Jupyter, then again")
+    raise Unreadable("it is laid out in an unusual way: save it once in Jupyter, then again")
 
 
 def masked(text: str) -> str:
@@ -206,21 +217,42 @@ def masked(text: str) -> str:
 
     >>> masked("%time y = f(x)\n!pip install jax\nf?")
     '0    ;y = f(x)\n0\n0'
+    >>> masked("x = (5  # or not?\n  %b)")
+    'x = (5  # or not?\n  %b)'
     """
     if OTHER.match(text):
         return ""
-    lines, continued = [], False
-    for line in text.split("\n"):
-        if timed := TIMED.match(line):
-            indent, length = timed.group(1), len(timed.group())
-            line = (indent + "0").ljust(length - 1) + ";" + line[length:]
-            line = line if line[length:].strip() else indent + "0"
-        elif continued:
-            continued, line = line.endswith("\\"), ""
-        elif magic := MAGIC.fullmatch(line):
-            continued, line = line.endswith("\\"), magic.group(1) + "0"
-        lines.append(line)
+    lines, begun = text.split("\n"), 0  # where the statement begins that is not yet at its end
+    for at, line in enumerate(lines):
+        if begun == at and (magic := MAGIC.fullmatch(line)):
+            end = next((i for i in range(at, len(lines)) if not lines[i].endswith("\\")), at)
+            if not (timed := TIMED.match(line)):
+                lines[at : end + 1] = [magic[1] + "0", *[""] * (end - at)]
+            else:
+                lines[at] = timed_code(lines[at : end + 1], timed)
+        begun = at + 1 if not unfinished(lines[begun : at + 1]) else begun
     return "\n".join(lines)
+
+
+def timed_code(lines: list[str], magic: re.Match[str]) -> str:
+    """The first line of a magic that runs code, without it and its options."""
+    line, *more = lines
+    for word in re.finditer(r"(?<=\s)[^\s-]", line[magic.end() :]):
+        start = magic.end() + word.start()
+        if not syntax("\n".join([line[start:], *more])):  # and not the value of an option
+            return (magic[1] + "0").ljust(start - 1) + ";" + line[start:]
+    return magic[1] + "0"
+
+
+def unfinished(lines: list[str]) -> bool:
+    """Whether a bracket, or a text in three quotes, is open after these lines."""
+    try:
+        list(tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline))
+    except tokenize.TokenError as error:
+        return "EOF" in error.args[0] or "unterminated triple" in error.args[0]
+    except SyntaxError:
+        pass
+    return False
 
 
 def syntax(text: str) -> str:
@@ -250,12 +282,14 @@ def read(path: Path) -> File | None:
       Unreadable: it is no Python, no notebook, or not to be had.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
+            raise Unreadable("cannot be read: it is no file")
         data = path.read_bytes()
     except OSError as error:
         raise Unreadable(f"cannot be read: {error.strerror}") from None
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in data[:4096]:
         raise Unreadable("cannot be decoded: it is not UTF-8 text")
-    if not re.search(rb"\b(?:jax|jaxlib|flax|optax)\b", data):
+    if not re.search(OURS.encode(), data):
         return None
     if path.suffix == ".ipynb":
         return Notebook(path, data)

@@ -104,6 +104,28 @@ def change(name: str) -> Change | None:
     return next((changes()[part] for part in _outwards(name) if _named(part)), None)
 
 
+def latest(name: str) -> tuple[Change | None, str]:
+    """The last change on the way of a name that moved more than once, and its name before that.
+
+    >>> found, name = latest("jax.experimental.sharding.MeshPspecSharding")
+    >>> name, found.renamed(name)
+    ('jax.sharding.MeshPspecSharding', 'jax.sharding.NamedSharding')
+    """
+    found = change(name)
+    if found and found.now and not found.only:
+        later, moved = latest(found.renamed(name))
+        if later and later.kind != "hint":
+            return later, moved
+    return found, name
+
+
+@functools.cache
+def newest(library: str) -> str:
+    """The newest version of a library that the table knows of."""
+    told = [c.since for c in changes().values() if c.library == library and c.since]
+    return max(told, key=lambda since: [int(part) for part in since.split(".")])
+
+
 def _outwards(name: str) -> Iterator[str]:
     while name:
         yield name

@@ -4,7 +4,8 @@ import ast
 import functools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import eq, ge, gt, le, lt, ne
 
 import libcst as cst
 from libcst import matchers as m
@@ -13,11 +14,10 @@ from libcst.metadata import (
     Access,
     Assignment,
     BaseAssignment,
-    CodePosition,
     CodeRange,
     ExpressionContext,
     ExpressionContextProvider,
-    GlobalScope,
+    FunctionScope,
     ImportAssignment,
     MetadataWrapper,
     ParentNodeProvider,
@@ -26,7 +26,7 @@ from libcst.metadata import (
     ScopeProvider,
 )
 
-from seejax.today.names import LIBRARIES, Change, change, changes, methods, spelled
+from seejax.today.names import LIBRARIES, Change, change, changes, latest, methods, newest, spelled
 
 # Modules that need no import of their own once their package is imported.
 LOADED = {"jax", "jax.dtypes", "jax.errors", "jax.lax", "jax.numpy", "jax.profiler", "jax.sharding"}
@@ -37,10 +37,12 @@ LOADED |= {"optax.second_order"}
 
 ABSENT = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception"}
 VERSION = re.compile(  # of a library: jax.__version__, version("jax"), JAX_VERSION
-    r"(?:jax|flax|optax)\w*(?:\.\w+)*?[._]*version|version\w*\W{0,4}(?:jax|flax|optax)",
+    r"(jax|flax|optax)(?:[\w.]*[._])?version|(?<![a-z])version\w*\W{0,4}(jax|flax|optax)",
     re.IGNORECASE,
 )
-BINDS = (cst.Import, cst.ImportFrom, cst.Assign, cst.Return, cst.Pass)
+COMPARED = {"<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne}
+GIVES = m.Import() | m.ImportFrom() | m.Assign() | m.Return()
+GIVES |= m.FunctionDef() | m.ClassDef()
 
 
 @dataclass(frozen=True, order=True)
@@ -60,19 +62,25 @@ class Use:
       line, column: where it begins, both from 1.
       change: what has changed about it.
       edits: the renaming; none where it has to be written anew by hand.
+      unsure: what has to be so for the file to use it; "" where nothing else can be.
     """
 
     line: int
     column: int
     change: Change
     edits: tuple[Edit, ...] = ()
+    unsure: str = ""
+
+    def sentence(self) -> str:
+        return self.unsure + self.change.sentence()
 
 
-def find(source: str) -> list[Use]:
+def find(source: str, hints: bool = False) -> list[Use]:
     """The uses of old names in a module, in the order of the text.
 
     Args:
       source: Python 3.
+      hints: also what works, and is written otherwise today.
     Raises:
       SyntaxError: it is not.
 
@@ -88,7 +96,7 @@ def find(source: str) -> list[Use]:
         ast.parse(source)
     ):  # most files: LibCST takes half a second for a thousand lines
         return []
-    return sorted(_Module(source).uses(), key=lambda use: (use.line, use.column))
+    return sorted(_Module(source, hints).uses(), key=lambda use: (use.line, use.column))
 
 
 def edited(source: str, edits: Collection[Edit]) -> str:
@@ -119,7 +127,8 @@ def lines_of(source: str) -> list[str]:
 
 
 class _Module:
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, hints: bool) -> None:
+        self.hints = hints
         self.lines = lines_of(source)
         self.wrapper = MetadataWrapper(cst.parse_module(source), unsafe_skip_copy=True)
         self.module = self.wrapper.module
@@ -132,6 +141,7 @@ class _Module:
         named = {_root(name) for node in self.imports for name in _modules(node)}
         self.libraries = named & set(LIBRARIES)
         self.names: dict[tuple[BaseAssignment, int], str | None] = {}
+        self.bindings: dict[Access, Collection[BaseAssignment]] = {}
         self.moved: set[cst.CSTNode] = set()  # imports that --fix renames, or parts of them
 
     @functools.cached_property
@@ -152,19 +162,22 @@ class _Module:
         for node in self.imports:
             yield from self.imported(node)
         for access in self.accesses:
-            yield from self.accessed(access)
+            for use in self.accessed(access):
+                if self.hints or use.change.kind != "hint":
+                    yield use
         yield from self.methods()
 
     # -- imports
 
     def imported(self, node: cst.Import | cst.ImportFrom) -> Iterator[Use]:
+        fixed = not self.versioned(node)  # else the name may be one for old versions
         if isinstance(node, cst.Import):
             for alias in node.names:
                 name = _name(alias.name)
                 found = changes().get(f"import {name}") or change(name)
                 if found and not self.minded(node, found):
                     new = found.renamed(name)
-                    plain = new and (alias.asname or _root(new) == _root(name))
+                    plain = fixed and new and (alias.asname or _root(new) == _root(name))
                     edits = (self.replaced(alias.name, new),) if plain else ()
                     self.moved |= {node} if edits else set()
                     yield self.use(alias, found, edits)
@@ -172,22 +185,29 @@ class _Module:
             base = _name(node.module)
             whole = changes().get(f"import {base}") or change(base)
             aliases = [] if isinstance(node.names, cst.ImportStar) else node.names
-            old = {alias: change(f"{base}.{alias.name.value}") for alias in aliases}
             if whole and self.minded(node, whole):
                 return
-            old = {a: c and (None if self.minded(node, c) else c) for a, c in old.items()}
+            old = {alias: self.changed(alias, f"{base}.{alias.name.value}") for alias in aliases}
             if whole and all(found in (None, whole) for found in old.values()):
                 new = whole.renamed(base)
-                edits = (self.replaced(node.module, new),) if new else ()
+                edits = (self.replaced(node.module, new),) if fixed and new else ()
                 self.moved |= {node} if edits else set()
                 yield self.use(node.module, whole, edits)
                 return
             plain = {a: c for a, c in old.items() if c and c.now and self.everywhere(node, a, c)}
-            edits = self.reimported(node, base, {alias: plain.get(alias) for alias in old})
+            moved = {alias: plain.get(alias) if fixed else None for alias in old}
+            edits = self.reimported(node, base, moved)
             self.moved |= set(plain) if edits else set()
             for alias, found in old.items():
                 if found:
                     yield self.use(alias, found, edits if alias in plain else ())
+
+    def changed(self, alias: cst.ImportAlias, name: str) -> Change | None:
+        """What has changed about an imported name, if it is to be told."""
+        found = change(name)
+        if not found or self.minded(alias, found) or (found.kind == "hint" and not self.hints):
+            return None
+        return latest(name)[0]
 
     def everywhere(self, node: cst.ImportFrom, alias: cst.ImportAlias, found: Change) -> bool:
         """Whether all that uses the imported name may be renamed."""
@@ -196,7 +216,7 @@ class _Module:
         uses = [
             self.chain(access)[-1]
             for access in self.accesses
-            for a in access.referents
+            for a in self.referents(access)
             if isinstance(a, ImportAssignment) and a.node is node and a.name == _local(alias)
         ]
         return bool(uses) and all(self.suits(use, found) for use in uses)
@@ -210,9 +230,11 @@ class _Module:
         if kept := [alias for alias in old if alias not in moved]:
             if not node.lpar:
                 kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-            parts.append(self.code(node.with_changes(names=kept)))
+            alone = node.with_changes(names=kept, semicolon=cst.MaybeSentinel.DEFAULT)
+            parts.append(self.code(alone))
         for alias, found in moved.items():
-            parent, _, leaf = found.renamed(f"{base}.{alias.name.value}").rpartition(".")
+            _, name = latest(f"{base}.{alias.name.value}")
+            parent, _, leaf = found.renamed(name).rpartition(".")
             local = _local(alias)
             told = f"from {parent} import {leaf}" if parent else f"import {leaf}"
             parts.append(told + (f" as {local}" if local != leaf else ""))
@@ -228,7 +250,12 @@ class _Module:
     @functools.cached_property
     def accesses(self) -> list[Access]:
         found = {access.node: access for scope in self.scopes for access in scope.accesses}
-        return [a for a in found.values() if not isinstance(a.node, cst.SimpleString)]  # in quotes
+        return [a for a in found.values() if isinstance(a.node, cst.Name | cst.Attribute)]
+
+    @functools.cached_property
+    def reads(self) -> dict[cst.CSTNode, Access]:
+        """The accesses, by what begins with them: `a`, `a.b` and `a.b.c`."""
+        return {node: access for access in self.accesses for node in self.chain(access)}
 
     def chain(self, access: Access) -> list[cst.CSTNode]:
         """The name, and the attributes of attributes that begin with it."""
@@ -248,7 +275,7 @@ class _Module:
         found = set()
         for access in self.accesses:
             node = self.chain(access)[-1]
-            name = _spelled(node, self.bound(access.referents))
+            name = _spelled(node, self.bound(self.referents(access)))
             if self.contexts.get(node) in (ExpressionContext.STORE, ExpressionContext.DEL):
                 found.add(name)
             elif isinstance(call := self.parents[self.parents[node]], cst.Call):
@@ -259,27 +286,34 @@ class _Module:
 
     def accessed(self, access: Access) -> Iterator[Use]:
         chain = self.chain(access)
+        referents = self.referents(access)
         follows = True
-        if access.referents:
-            bound = self.bound(access.referents)
-            if (found := change(bound)) and found.now:  # its import has been told
+        if referents:
+            bound = self.bound(referents)
+            found, name = latest(bound)
+            if found and found.now:  # its import has been told
                 follows = self.follows(access)
-                bound = found.renamed(bound)
+                bound = found.renamed(name)
         else:
             bound = self.starred(_name(chain[0]))
         if not bound:
             return
         name = _spelled(chain[-1], bound)
-        found = change(name)
-        if found and self.minded(chain[-1], found):
+        first = change(name)
+        if first and self.minded(chain[-1], first):
             return
-        if found and len(found.old) > len(bound if access.referents else _root(bound)):
-            part = chain[max(found.old.count(".") - bound.count("."), 0)]
+        found, last = latest(name)
+        sure = self.known(referents)
+        unsure = "" if sure or not referents else f"if {_name(chain[0])} is {bound}: "
+        if first and found and len(first.old) > len(bound if referents else _root(bound)):
+            part = chain[-1 - last.removeprefix(found.old).count(".")]
             edits: tuple[Edit, ...] = ()
-            if follows and self.known(access.referents) and self.suits(chain[-1], found):
-                edits = self.renamed(part, chain[0], bound, found.renamed(found.old), access)
-            yield self.use(part, found, edits)
-        yield from self.called(chain[-1], (found.renamed(name) if found else "") or name, access)
+            if follows and sure and self.suits(chain[-1], found):
+                edits = self.renamed(part, chain[0], bound, found.now, access)
+            yield self.use(part, found, edits, unsure)
+        now = found.renamed(last) if found else ""
+        for use in self.called(chain[-1], now or last, sure):
+            yield replace(use, unsure=unsure)
 
     def starred(self, name: str) -> str:
         """What a name is that nothing binds but `from library import *`."""
@@ -287,12 +321,14 @@ class _Module:
         starred = [_modules(n)[0] if _modules(n) else "" for n in stars]
         if any(_root(module) not in LIBRARIES for module in starred):
             return ""
-        told = [(m, f"{m}.{name}") for m in starred]
-        return next((n for m, n in told if (c := change(n)) and len(c.old) > len(m)), "")
+        for found in (f"{module}.{name}" for module in starred):
+            if any(old == found or old.startswith(f"{found}(") for old in changes()):
+                return found
+        return ""
 
     def follows(self, access: Access) -> bool:
         """Whether --fix renames the import as well."""
-        for a in access.referents:
+        for a in self.referents(access):
             node = a.node if isinstance(a, ImportAssignment) else None
             if not isinstance(node, cst.Import | cst.ImportFrom):
                 return False
@@ -329,25 +365,107 @@ class _Module:
             value = None if isinstance(a, ImportAssignment) else self.value(a)
             if not value or m.matches(value, m.Name("None")):
                 continue
-            if not depth or not self.known(a.scope[_root(_name(value))], depth - 1):
+            if not depth or isinstance(getattr(a, "node", None), cst.Param):
+                return False
+            if not self.known(self.behind(value), depth - 1):
                 return False
         return True
 
     def value(self, assignment: BaseAssignment) -> cst.BaseExpression | None:
-        """The right side of `name = value`."""
+        """What is given to a name, or is given where a call leaves the argument out."""
         node = assignment.node if isinstance(assignment, Assignment) else None
-        target = self.parents.get(node) if node else None
-        statement = self.parents.get(target) if isinstance(target, cst.AssignTarget) else None
-        if not isinstance(statement, cst.Assign) or len(statement.targets) > 1:
-            return None
-        return statement.value
+        if isinstance(node, cst.Param):
+            default = node.default
+            return None if not default or m.matches(default, m.Name("None")) else default
+        return self.given(node) if node else None
+
+    def given(self, target: cst.CSTNode) -> cst.BaseExpression | None:
+        outer = self.parents.get(target)
+        if isinstance(outer, cst.AssignTarget) and isinstance(
+            own := self.parents[outer], cst.Assign
+        ):
+            return own.value
+        if isinstance(outer, cst.Element) and isinstance(left := self.parents[outer], cst.Tuple):
+            right = self.given(left)  # of a, b = x, y
+            if isinstance(right, cst.Tuple) and len(right.elements) == len(left.elements):
+                return right.elements[left.elements.index(outer)].value
+        return None
+
+    def behind(self, node: cst.CSTNode) -> Collection[BaseAssignment]:
+        """What the first name of an expression can be bound to."""
+        access = self.reads.get(node)
+        return self.referents(access) if access else set()
+
+    def meant(self, node: cst.CSTNode) -> str:
+        """The dotted name that an expression spells, with what its first name is bound to."""
+        told = {self.assigned(a, 9) for a in self.behind(node)} - {None, ""}
+        return _spelled(node, told.pop() or "") if len(told) == 1 else _name(node)
+
+    # -- the order of things
+
+    def referents(self, access: Access) -> Collection[BaseAssignment]:
+        """What a name can be bound to where it is used: nothing from before it was bound anew."""
+        if access not in self.bindings:
+            self.bindings[access] = access.referents  # for `x = x.y`, which asks again
+            self.bindings[access] = self.live(access)
+        return self.bindings[access]
+
+    def live(self, access: Access) -> Collection[BaseAssignment]:
+        use, scope = self.chain(access)[0], access.scope
+        found = {a for a in scope[_name(use)] if isinstance(a, Assignment)}
+        told = {self.assigned(a, 9) for a in found} if len(found) > 1 else set()
+        if len(told) < 2 or not any(map(_ours, filter(None, told))):
+            return found if told else access.referents
+        owner, later = next(iter(found)).scope, False
+        while scope is not owner and scope is not scope.parent:
+            later = later or isinstance(scope, FunctionScope)  # it may run after all of the text
+            scope = scope.parent
+        at, loops = self.start(use), self.loops(use)
+        binders = {a: self.binder(a.node) for a in found}
+        before = {a: end for a, b in binders.items() if (end := self.end(b)) <= at}
+        sure = [end for a, end in before.items() if self.precedes(binders[a], use)]
+        after = {a for a in found - set(before) if later or loops & self.loops(a.node)}
+        elsewhere = {a for a in found if self.scope(a.node) is not owner}  # by `global name`
+        last = {a for a, end in before.items() if end >= max(sure, default=end)}
+        return last | after | elsewhere or access.referents
+
+    def binder(self, node: cst.CSTNode) -> cst.CSTNode:
+        """The simple statement that a node stands in, if it does."""
+        statement = node
+        while not isinstance(statement, cst.BaseSmallStatement | cst.BaseCompoundStatement):
+            statement = self.parents[statement]
+        return statement if isinstance(statement, cst.BaseSmallStatement) else node
+
+    def around(self, node: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.CSTNode]]:
+        """What a node stands in, from within, and where in it."""
+        while node is not self.module:
+            node, inner = self.parents[node], node
+            yield node, inner
+
+    def loops(self, node: cst.CSTNode) -> set[cst.CSTNode]:
+        return {outer for outer, _ in self.around(node) if isinstance(outer, cst.For | cst.While)}
+
+    def start(self, node: cst.CSTNode) -> tuple[int, int]:
+        at = self.positions[node].start
+        return at.line, at.column
+
+    def end(self, node: cst.CSTNode) -> tuple[int, int]:
+        at = self.positions[node].end
+        return at.line, at.column
+
+    def precedes(self, node: cst.CSTNode, use: cst.CSTNode) -> bool:
+        """Whether every way to the use leads through this statement."""
+        block = self.parents[node]
+        if isinstance(block, cst.SimpleStatementLine):
+            block = self.parents[block]
+        inside = any(outer is block for outer, _ in self.around(use))
+        return inside and self.start(node) < self.start(use)
 
     def bound(self, referents: Iterable[BaseAssignment], depth: int = 9) -> str:
         """What the assignments bind, where all of them bind the same thing of a library."""
         names = {self.assigned(a, depth) for a in referents} - {None}
-        ours = {name for name in names if name and _root(name) in LIBRARIES}
-        others = names - ours
-        return ours.pop() if len(ours) == 1 and "" not in others else ""
+        ours = {name for name in names if name and _ours(name)}
+        return ours.pop() if len(ours) == 1 and "" not in names else ""
 
     def assigned(self, assignment: BaseAssignment, depth: int) -> str | None:
         """The dotted name that is bound; "" for anything else, None for a stand-in."""
@@ -358,17 +476,15 @@ class _Module:
     def _assigned(self, assignment: BaseAssignment, depth: int) -> str | None:
         if isinstance(assignment, ImportAssignment):
             return _bound(assignment.node, assignment.name)
-        if not isinstance(assignment, Assignment) or not depth:
-            return ""
-        if not (value := self.value(assignment)):
+        if not depth or not (value := self.value(assignment)):
             return ""
         if m.matches(value, m.Name("None")):
             return None
         dotted = _name(value) if m.matches(value, m.Name() | m.Attribute()) else ""
         if not dotted or not re.fullmatch(r"[\w.]+", dotted):
             return ""
-        root, _, rest = dotted.partition(".")
-        bound = self.bound(assignment.scope[root], depth - 1)
+        _, _, rest = dotted.partition(".")
+        bound = self.bound(self.behind(value), depth - 1)
         if not bound or ((found := change(bound)) and len(found.old) <= len(bound)):
             return ""
         name = f"{bound}.{rest}" if rest else bound
@@ -386,12 +502,11 @@ class _Module:
             if new.rpartition(".")[0] in LOADED or near.count(".") == 1:
                 return (self.replaced(part, local + near),)
         package, module = _root(new), new.rpartition(".")[0] or new
-        at = self.positions[part].start
         here = {self.assigned(a, 0) for a in access.scope[package]}
-        if here - {package} or (any(package in scope for scope in self.scopes) and not here):
+        if here - {package} or package in self.rebound:
             return ()
         edit = self.replaced(part, new)
-        before = [n for n in self.imports if self.precedes(n, at, part)]
+        before = [n for n in self.imports if self.precedes(n, part)]
         binders = [a.node for a in access.scope[package] if isinstance(a, Assignment)]
         is_bound = (local, bound) == (package, package) or any(n in before for n in binders)
         told = {name for node in before for name in _modules(node)}
@@ -407,52 +522,52 @@ class _Module:
         needed = f"import {package if module in LOADED else module}\n"
         return (edit, *added) if (added := self.inserted(needed, package, access, before)) else ()
 
-    def precedes(self, node: cst.CSTNode, at: CodePosition, use: cst.CSTNode) -> bool:
-        """Whether every way to the use leads through this statement."""
-        start = self.positions[node].start
-        block = self.parents[node]
-        if isinstance(block, cst.SimpleStatementLine):
-            block = self.parents[block]
-        while use is not self.module and use is not block:
-            use = self.parents[use]
-        return use is block and (start.line, start.column) < (at.line, at.column)
+    @functools.cached_property
+    def rebound(self) -> set[str]:
+        """The names that something else than an import binds, or unbinds, anywhere in the file."""
+        binding = cst.Param | cst.MatchAs | cst.MatchStar | cst.MatchMapping | cst.NameItem
+        return {
+            node.value
+            for node in self.parents
+            if isinstance(node, cst.Name)
+            if isinstance(self.parents[node], binding)
+            or self.contexts.get(node) in (ExpressionContext.STORE, ExpressionContext.DEL)
+        }
 
     def inserted(
         self, text: str, package: str, access: Access, before: list[cst.Import | cst.ImportFrom]
     ) -> tuple[Edit, ...]:
         """An import above the one that binds the name: where the name is, the import is too."""
-        binders = [a for a in access.referents if isinstance(a, ImportAssignment)]
+        binders = [a for a in self.referents(access) if isinstance(a, ImportAssignment)]
         sure = [a for a in binders if a.node in before]
         if not (sure or len(binders) == 1):
             return ()
-        binder = (sure or binders)[0]
+        binder = max(sure or binders, key=lambda a: self.start(a.node))
         line, scope = self.parents[binder.node], binder.scope
         alone = isinstance(line, cst.SimpleStatementLine) and line.body[0] is binder.node
         if not alone or self.scope(binder.node) is not scope:  # `global name` is another scope
             return ()
-        if not isinstance(scope, GlobalScope) and access.scope[package]:
-            return ()  # a name of the module would become one of the function
-        start = self.positions[binder.node].start
-        at = start.line, start.column
+        if {a.scope for a in access.scope[package]} - {scope}:
+            return ()  # the name is, or would become, another one in a function
+        at = self.start(binder.node)
         return (Edit(at, at, text + self.indent(binder.node)),)
 
     # -- calls
 
-    def called(self, function: cst.CSTNode, name: str, access: Access) -> Iterator[Use]:
+    def called(self, function: cst.CSTNode, name: str, sure: bool) -> Iterator[Use]:
         """Its keywords and options, called here or by functools.partial."""
         call = self.parents[function]
         if isinstance(call, cst.Arg):
             call = self.parents[call]
             if not (isinstance(call, cst.Call) and call.args[0].value is function):
                 return
-            if not _name(call.func).endswith("partial"):
+            if not self.meant(call.func).endswith("partial"):
                 return
         elif not (isinstance(call, cst.Call) and call.func is function):
             return
         for argument in call.args:
             if argument.keyword and (found := changes().get(f"{name}({argument.keyword.value})")):
-                plain = found.now and self.known(access.referents)
-                edits = (self.replaced(argument.keyword, found.now),) if plain else ()
+                edits = (self.replaced(argument.keyword, found.now),) if found.now and sure else ()
                 yield self.use(argument.keyword, found, edits)
         first = call.args[0].value if call.args else None
         text = first.evaluated_value if isinstance(first, cst.SimpleString) else None
@@ -482,70 +597,114 @@ class _Module:
         return found.old in self.own or self.guarded(node, found)
 
     def guarded(self, node: cst.CSTNode, found: Change) -> bool:
-        """Whether it is asked for, or caught, that the name may be missing."""
-        while node is not self.module:
-            node, inner = self.parents[node], node
-            if isinstance(node, cst.If | cst.IfExp):
-                if inner is not node.test and self.asks(node.test, found):
-                    return True
-            elif isinstance(node, cst.Try) and self.falls_back(node):
-                return True
-        return False
-
-    def asks(self, test: cst.CSTNode, found: Change) -> bool:
-        """Whether a condition asks for the version of a library, or whether it has the name."""
-        told = self.code(test)
-        for name in re.findall(r"\w+", told):
-            told += " ".join(self.values.get(name, ()))
-        if VERSION.search(told):
+        """Whether it is not reached today, or a handler gives another name for it."""
+        if any(self.holds(test, found) is (not so) for test, so in self.conditions(node)):
             return True
-        words = set(re.findall(r"\w+", f"{found.old} {found.now} {found.write}"))
-        for call in m.findall(test, m.Call(m.Name("hasattr"))):
-            if not isinstance(call, cst.Call) or len(call.args) != 2:
-                continue
-            if isinstance(text := call.args[1].value, cst.SimpleString):
-                scope, root = self.scope(call), _root(_name(call.args[0].value))
-                ours = found.method or (root and scope and self.bound(scope[root]))
-                if ours and text.evaluated_value in words:
+        return any(
+            isinstance(outer, cst.Try) and inner is outer.body and self.falls_back(outer, node)
+            for outer, inner in self.around(node)
+        )
+
+    def conditions(self, node: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, bool]]:
+        """The tests on the way to a node, and whether each has to hold."""
+        for outer, inner in self.around(node):
+            if isinstance(outer, cst.If | cst.IfExp) and inner is not outer.test:
+                yield outer.test, inner is outer.body
+
+    def versioned(self, node: cst.CSTNode) -> str:
+        """A word about it, where a test on the way asks for the version of a library."""
+        asked = any(VERSION.search(self.told(test)) for test, _ in self.conditions(node))
+        return "under a test of the version: " if asked else ""
+
+    def holds(self, test: cst.CSTNode, found: Change) -> bool | None:
+        """Whether a condition holds today; None where that cannot be seen."""
+        match test:
+            case cst.Name(value=name) if len(self.values.get(name, ())) == 1:
+                return self.holds(self.values[name][0], found)
+            case cst.UnaryOperation(operator=cst.Not(), expression=inner):
+                return {True: False, False: True, None: None}[self.holds(inner, found)]
+            case cst.BooleanOperation(operator=sign, left=left, right=right):
+                told = {self.holds(left, found), self.holds(right, found)}
+                enough = isinstance(sign, cst.Or)
+                return enough if enough in told else None if None in told else not enough
+            case cst.Comparison(left=left, comparisons=[cst.ComparisonTarget() as target]):
+                return self.compared(left, self.code(target.operator).strip(), target.comparator)
+            case cst.Call(args=[asked, cst.Arg(value=cst.SimpleString() as text)]):
+                leaf, name = (
+                    text.evaluated_value,
+                    f"{self.meant(asked.value)}.{text.evaluated_value}",
+                )
+                if self.code(test.func) != "hasattr" or not (found.method or _ours(name)):
+                    return None
+                words = re.findall(r"\w+", found.now + found.write)
+                if leaf in words or any(name == c.now for c in changes().values()):
                     return True
-        return False
+                if found.old.endswith(f".{leaf}") or ((c := change(name)) and c.kind == "removed"):
+                    return False
+        return None
+
+    def compared(self, left: cst.CSTNode, sign: str, right: cst.CSTNode) -> bool | None:
+        """Whether a comparison with a version holds today, as Python would have it."""
+        first, second = (VERSION.search(self.told(side)) for side in (left, right))
+        asked, given = first or second, right if first else left
+        if not asked or (first and second) or sign not in COMPARED:
+            return None
+        today, version = newest((asked[1] or asked[2]).lower()), self.code(given)
+        if isinstance(given, cst.SimpleString):
+            sides = today, given.evaluated_value  # compared as text
+        elif re.fullmatch(r"\D*\d+((\.|,\s*)\d+)+\D*", version):
+            sides = [[int(n) for n in re.findall(r"\d+", text)] for text in (today, version)]
+        else:
+            return None
+        return COMPARED[sign](*(sides if first else reversed(sides)))
+
+    def told(self, node: cst.CSTNode) -> str:
+        """The code of an expression, and of what its names are, where that speaks of a version."""
+        told = self.code(node)
+        values = [v for name in re.findall(r"\w+", told) for v in self.values.get(name, ())]
+        return " ".join([told, *map(self.code, values)])
 
     @functools.cached_property
-    def values(self) -> dict[str, list[str]]:
-        """The code of what is assigned to each name, wherever it speaks of a version."""
-        told: dict[str, list[str]] = {}
+    def values(self) -> dict[str, list[cst.BaseExpression]]:
+        """What is assigned to each name, wherever it speaks of a version."""
+        told: dict[str, list[cst.BaseExpression]] = {}
         for node in self.parents:
-            if isinstance(node, cst.Assign) and VERSION.search(value := self.code(node.value)):
+            if isinstance(node, cst.Assign) and VERSION.search(self.code(node.value)):
                 for target in node.targets:
-                    told.setdefault(_name(target.target), []).append(f" {value}")
+                    told.setdefault(_name(target.target), []).append(node.value)
         return told
 
-    def falls_back(self, node: cst.Try) -> bool:
-        """Whether a `try` imports or assigns, and gives something else where a name is missing."""
-        body = _statements(node.body)
-        if not body or not all(isinstance(s, BINDS) for s in body):
-            return False
-        assigned = {x for s in body if isinstance(s, cst.Assign) for x in self.targets(s)}
-        returns = any(isinstance(s, cst.Return) for s in body)
+    def falls_back(self, node: cst.Try, use: cst.CSTNode) -> bool:
+        """Whether a handler gives what the use gives: from elsewhere, and no mere stand-in."""
+        wanted = self.targets(use if isinstance(use, cst.ImportAlias) else self.binder(use))
         for handler in node.handlers:
             caught = self.code(handler.type) if handler.type else "Exception"
-            ends = m.findall(handler, m.Raise()) or re.search(r"\bexit\(", self.code(handler))
-            if ends or not ABSENT & set(re.findall(r"\w+", caught)):
-                continue
-            inside = _statements(handler.body)
-            given = {name for s in inside for name in self.targets(s)}
-            if assigned <= given and returns <= any(isinstance(s, cst.Return) for s in inside):
-                return True
+            if wanted and ABSENT & set(re.findall(r"\w+", caught)):
+                given = [self.targets(s) for s in m.findall(handler, GIVES) if self.earnest(s)]
+                if wanted <= set().union(*given):
+                    return True
         return False
 
-    def targets(self, statement: cst.CSTNode) -> set[str]:
-        """What an assignment or an import sets, as it is written."""
-        if isinstance(statement, cst.Import | cst.ImportFrom):
-            aliases = [] if isinstance(statement.names, cst.ImportStar) else statement.names
-            return {_local(alias) for alias in aliases}
-        if not isinstance(statement, cst.Assign):
-            return set()
-        return {self.code(target.target) for target in statement.targets}
+    def earnest(self, statement: cst.CSTNode) -> bool:
+        """Whether it imports or defines a name, or gives something of a library."""
+        value = getattr(statement, "value", None)
+        names = m.findall(value, m.Name()) if value else ()
+        return not isinstance(statement, cst.Assign | cst.Return) or any(
+            _root(self.meant(name)) in (*LIBRARIES, "numpy") for name in names
+        )
+
+    def targets(self, node: cst.CSTNode) -> set[str]:
+        """What a statement binds, as it is written; "return" for what it returns."""
+        match node:
+            case cst.Import(names=[*aliases]) | cst.ImportFrom(names=[*aliases]):
+                return set(map(_local, aliases))
+            case cst.ImportAlias():
+                return {_local(node)}
+            case cst.Assign(targets=[*targets]):
+                return {self.code(target.target) for target in targets}
+            case cst.FunctionDef() | cst.ClassDef():
+                return {node.name.value}
+        return {"return"} if isinstance(node, cst.Return) else set()
 
     def scope(self, node: cst.CSTNode) -> Scope | None:
         while node not in self.scoped and node is not self.module:
@@ -554,16 +713,18 @@ class _Module:
 
     def indent(self, node: cst.CSTNode) -> str:
         """What stands before a statement on its line."""
-        start = self.positions[node].start
-        return self.lines[start.line - 1][: start.column]
+        line, column = self.start(node)
+        return self.lines[line - 1][:column]
 
-    def use(self, node: cst.CSTNode, found: Change, edits: tuple[Edit, ...] = ()) -> Use:
-        start = self.positions[node].start
-        return Use(start.line, start.column + 1, found, edits)
+    def use(
+        self, node: cst.CSTNode, found: Change, edits: tuple[Edit, ...] = (), unsure: str = ""
+    ) -> Use:
+        line, column = self.start(node)
+        asked = self.versioned(node)
+        return Use(line, column + 1, found, () if asked else edits, asked + unsure)
 
     def replaced(self, node: cst.CSTNode, text: str) -> Edit:
-        at = self.positions[node]
-        return Edit((at.start.line, at.start.column), (at.end.line, at.end.column), text)
+        return Edit(self.start(node), self.end(node), text)
 
     def code(self, node: cst.CSTNode) -> str:
         return self.module.code_for_node(node)
@@ -579,17 +740,13 @@ def _local(alias: cst.ImportAlias) -> str:
     return _name(alias.asname.name if alias.asname else alias.name)
 
 
-def _statements(block: cst.BaseSuite) -> list[cst.BaseSmallStatement]:
-    """The simple statements of a block; none where it holds others."""
-    if isinstance(block, cst.SimpleStatementSuite):
-        return list(block.body)
-    lines = [line for line in block.body if isinstance(line, cst.SimpleStatementLine)]
-    return [s for line in lines for s in line.body] if len(lines) == len(block.body) else []
-
-
 def _spelled(node: cst.CSTNode, bound: str) -> str:
     """The dotted name of an attribute of what the first name is bound to."""
     return ".".join([bound, *_name(node).split(".")[1:]])
+
+
+def _ours(name: str) -> bool:
+    return _root(name) in LIBRARIES
 
 
 def _root(name: str) -> str:
