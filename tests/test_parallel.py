@@ -18,6 +18,7 @@ from jax.sharding import PartitionSpec as P
 from processes import Process
 from seejax import digits, parallel, training
 from seejax.classifier import classifier
+from seejax.processes import address
 from seejax.training import Config, RunError, folder, train
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -174,9 +175,7 @@ def test_a_port_in_use_is_named():
 
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("localhost", 0))
-        return sock.getsockname()[1]
+    return int(address().partition(":")[2])
 
 
 CLUSTERS = ("JAX_", "SLURM_", "KUBERNETES_", "OMPI_", "PMIX_", "TPU_")

@@ -2,7 +2,9 @@
 
 import inspect
 import os
+import random
 import signal
+import socket
 import sys
 import time
 
@@ -12,9 +14,20 @@ import pytest
 import scipy.special
 
 from processes import Process, alive, wait_until
-from seejax.processes import Processes, RemoteError
+from seejax.processes import Processes, RemoteError, address
 
 LIMIT_S = 120
+
+
+def test_an_address_is_one_where_nobody_listens(monkeypatch):
+    here = int(address().partition(":")[2])
+    with socket.create_server(("", 0)) as server:
+        ports = [server.getsockname()[1], here]
+        monkeypatch.setattr(random.SystemRandom, "sample", lambda self, *_: ports)
+        assert address() == f"localhost:{here}"
+        del ports[1]
+        with pytest.raises(OSError, match="none is free"):
+            address()
 
 
 @pytest.fixture(scope="module")

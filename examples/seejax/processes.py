@@ -20,6 +20,7 @@ import io
 import multiprocessing.connection
 import os
 import queue
+import random
 import signal
 import socket
 import subprocess
@@ -32,6 +33,26 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 LIMIT_S = 60
+
+
+def address() -> str:
+    """localhost and a free port, at which processes of this machine can meet.
+
+    Systems give the ports from 32768 on to whoever asks for any, and could give away one that was
+    free a moment ago, so this is one of those below.
+
+    Raises:
+      OSError: no port is free.
+
+    >>> host, port = address().split(":")
+    >>> host, int(port) < 32768
+    ('localhost', True)
+    """
+    ports = random.SystemRandom().sample(range(20_000, 32_768), 100)  # whatever seed is set
+    for port in ports:
+        with contextlib.suppress(OSError), socket.create_server(("", port)):
+            return f"localhost:{port}"
+    raise OSError(f"{len(ports)} ports were tried, and none is free")
 
 
 class RemoteError(RuntimeError):
@@ -68,8 +89,7 @@ class Processes:
     ) -> None:
         if n < 1 or devices < 1:
             raise ValueError(f"{n} processes of {devices} devices: at least 1 of each is needed")
-        with socket.create_server(("", 0)) as free:
-            coordinator = f"localhost:{free.getsockname()[1]}"
+        coordinator = address()
         kept = {k: v for k, v in os.environ.items() if "_proxy" not in k.lower()}
         kept |= {"JAX_PLATFORMS": "cpu"}
         kept |= {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
