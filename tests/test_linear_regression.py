@@ -262,12 +262,12 @@ def test_a_wider_rate_leaves_the_parameters_their_dtype(way):
     with jax.numpy_dtype_promotion("standard"):
         for dtype in (jnp.bfloat16, jnp.float16):
             x16, y16 = jnp.asarray(x, dtype), jnp.asarray(y, dtype)
-            for rate in (jnp.float32(0.4), np.float32(0.4), np.float64(0.4)):
-                params, _ = FITS[way](lr.init(x16), x16, y16, rate, 300)
+            for scalar, steps in ((jnp.float32, 300), (np.float32, 3), (np.float64, 3)):
+                params, _ = FITS[way](lr.init(x16), x16, y16, scalar(0.4), steps)
                 assert {leaf.dtype for leaf in params.values()} == {jnp.dtype(dtype)}
-                wide = {name: np.asarray(leaf, np.float64) for name, leaf in params.items()}
-                # It stops where a step is below half an ulp of w, some way from the line.
-                assert_is_line(wide, *numpy_line(x16, y16), atol=0.5)
+                if steps == 300:  # it stops where a step is below half an ulp of w, before the line
+                    wide = {name: np.asarray(leaf, np.float64) for name, leaf in params.items()}
+                    assert_is_line(wide, *numpy_line(x16, y16), atol=0.5)
     # Strict promotion asks the caller to choose, whichever way the loop runs.
     with pytest.raises(jax.errors.TypePromotionError if hasattr(jax.errors, "TypePromotionError")
                        else ValueError, match="strict"):  # fmt: skip

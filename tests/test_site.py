@@ -229,17 +229,21 @@ OVERFLOW = """() => {
 # Contrast as WCAG 2 defines it, of every word that is shown, over what lies under it.
 CONTRAST = """() => {
   const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
-  const rgba = css => {
+  const once = f => { // a page has thousands of words, and few colours
+    const known = new Map();
+    return x => { if (!known.has(x)) known.set(x, f(x)); return known.get(x); };
+  };
+  const rgba = once(css => {
     canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = css; canvas.fillRect(0, 0, 1, 1);
     const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
     return [r, g, b, a / 255];
-  };
+  });
   const over = ([r, g, b, a], under) => [r, g, b].map((c, i) => c * a + under[i] * (1 - a));
   const light = c => c.map(v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
     .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const ground = e => e
+  const ground = once(e => e
     ? over(rgba(getComputedStyle(e).backgroundColor), ground(e.parentElement))
-    : matchMedia("(prefers-color-scheme: dark)").matches ? [0, 0, 0] : [255, 255, 255];
+    : matchMedia("(prefers-color-scheme: dark)").matches ? [0, 0, 0] : [255, 255, 255]);
   document.getAnimations().forEach(each => each.finish());
   const poor = new Map();
   const words = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
