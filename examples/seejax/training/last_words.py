@@ -43,19 +43,26 @@ def sentence(said: bytes) -> str:
 def filtered(lines: Iterable[bytes], before: str, after: str) -> Iterator[bytes]:
     """The same lines; from where the runtime begins to end the process, one sentence.
 
-    >>> lines = [b"hello\\n", b"F0101 1 client.h:86] " + FATAL + b": Deadline\\n", b"@ 0x1\\n"]
-    >>> list(filtered(lines, "process 0: ", ""))[0]
+    None where the process has said itself why it ends: its lines begin with `before`, too.
+
+    >>> fatal = [b"F0101 1 client.h:86] " + FATAL + b": Deadline\\n", b"@ 0x1\\n"]
+    >>> list(filtered([b"hello\\n", *fatal], "error: ", ""))[0]
     b'hello\\n'
+    >>> list(filtered([fatal[0], b"error: Gloo\\n", fatal[1]], "error: ", ""))
+    [b'error: Gloo\\n']
     """
-    held = b""
+    held, told = b"", False
     for line in lines:
-        if held or BEGINS.search(line):
+        if line.startswith(before.encode()):
+            told = True
+            yield line
+        elif held or BEGINS.search(line):
             held += line
         elif not NOISE.search(line):
             yield line
-    if FATAL in held:
+    if FATAL in held and not told:
         yield f"{before}{sentence(held)}{after}\n".encode()
-    elif held:
+    elif held and not told:
         yield held
 
 
