@@ -284,7 +284,9 @@ def test_when_one_is_killed_the_other_ends_and_says_so(victim, data_dir, tmp_pat
     running = start(*(distributed(port, i, *arguments) for i in range(2)))
     running[0].wait_for("saved")
     running[victim].kill()
-    status, _, (said,) = outcome(running[1 - victim])
+    status, _, err = outcome(running[1 - victim])
+    assert len(err) == 1, err
+    (said,) = err
     assert status in (1, -signal.SIGABRT)  # Gloo has noticed, or JAX
     assert said.startswith("python -m seejax.training: error: process ")
     assert f"go on with: python -m seejax.training --workdir {tmp_path / 'run'} --resume" in said
