@@ -136,9 +136,10 @@ def try_row(name: str, row: Row) -> Result:
     copy_tree(tree)
     log.unlink(missing_ok=True)
     python = [str(UV), "python", "find", "--no-project", row.python]
-    if subprocess.run(python, capture_output=True).returncode:
+    env = os.environ | {"PYENV_VERSION": row.python}  # without it pyenv's `python3.13` just fails
+    if subprocess.run(python, env=env, capture_output=True).returncode:
         run([[str(UV), "python", "install", row.python]], tree, log)
-    found = subprocess.run(python, stdout=subprocess.PIPE, encoding="utf8").stdout.strip()
+    found = subprocess.run(python, env=env, stdout=subprocess.PIPE, encoding="utf8").stdout.strip()
     interpreter = f"PYTHON={found or 'python' + row.python}"
     tests = [".venv/bin/pytest", "-q", "-n", "logical", "--maxprocesses", "4", "--dist", "loadfile"]
     steps = {
