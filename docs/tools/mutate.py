@@ -28,6 +28,7 @@ import types
 import warnings
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -289,6 +290,17 @@ def run(name: str) -> dict[str, Any]:
         return json.loads(out.read_text("utf8"))
 
 
+def finished(names: list[str]) -> Iterator[tuple[str, Future]]:
+    """The pages as their reports come; on each processor is one of them."""
+    pool = ThreadPoolExecutor(os.cpu_count())
+    try:
+        running = {pool.submit(run, name): name for name in names}
+        for done in as_completed(running):
+            yield running[done], done
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("pages", nargs="*", help="names of pages; all of them, if none is named")
@@ -301,9 +313,9 @@ def main() -> int:
         os._exit(0)  # whatever a mutant has left behind
     names = args.pages or [p.stem for p in pages("en") if "{code-cell}" in p.read_text("utf8")]
     bad = 0
-    for name in names:
+    for name, reported in finished(names):
         try:
-            report = run(name)
+            report = reported.result()
         except BuildError as error:
             print(f"\n{error}\n", file=sys.stderr)
             bad += 1

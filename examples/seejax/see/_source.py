@@ -172,6 +172,15 @@ def unchanged(code: CodeType) -> bool:
     return code in same or _rewritten(file)
 
 
+def _kept(code: CodeType) -> bool:
+    """Whether its source is to be had; `exec`, `eval` and `python -c` all call theirs <string>."""
+    text = "".join(linecache.getlines(code.co_filename))
+    if code.co_filename != "<string>":
+        return bool(text)
+    same = _codes(code.co_filename, text).get((code.co_firstlineno, code.co_name), [])
+    return code in same
+
+
 @functools.cache
 def _rewritten(file: str) -> bool:
     """The module was loaded by something that changes code, as pytest does with asserts."""
@@ -300,7 +309,7 @@ class World:
             self.changed[os.path.basename(file)] = None
             self._without.add(code)
             return
-        if not linecache.getlines(file):
+        if not _kept(code):
             self._without.add(code)
             return
         try:
