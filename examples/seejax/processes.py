@@ -38,8 +38,8 @@ LIMIT_S = 60
 def address() -> str:
     """localhost and a free port, at which processes of this machine can meet.
 
-    Systems give the ports from 32768 on to whoever asks for any, and could give away one that was
-    free a moment ago, so this is one of those below.
+    To whoever asks for any port Linux gives one from 32768 on, macOS and Windows one from 49152 on:
+    it could be one that was free here a moment ago. So this is one of those below.
 
     Raises:
       OSError: no port is free.

@@ -43,7 +43,7 @@ def sentence(said: bytes) -> str:
 def filtered(lines: Iterable[bytes], before: str, after: str) -> Iterator[bytes]:
     """The same lines; from where the runtime begins to end the process, one sentence.
 
-    None where the process has said itself why it ends: its lines begin with `before`, too.
+    None where the process has said itself why it ends: its line has `before`, too.
 
     >>> fatal = [b"F0101 1 client.h:86] " + FATAL + b": Deadline\\n", b"@ 0x1\\n"]
     >>> list(filtered([b"hello\\n", *fatal], "error: ", ""))[0]
@@ -53,7 +53,7 @@ def filtered(lines: Iterable[bytes], before: str, after: str) -> Iterator[bytes]
     """
     held, told = b"", False
     for line in lines:
-        if line.startswith(before.encode()):
+        if before.encode() in line:  # after a bar of tqdm, say
             told = True
             yield line
         elif held or BEGINS.search(line):
