@@ -40,7 +40,8 @@ from tools.keys import code_cells
 from tools.mutants import REPORT, Change, changed, changes, checks, digest, is_check, reports
 
 MOST, OWN = 12, 4  # mutants of a cell, and of each check in it; of more, these are chosen evenly
-CELL_S = 30  # of processors that the mutants of a cell may take together
+SPENT_S = 240  # of processors that the mutants of a page may take together
+SLOW_S = 10  # a cell that takes longer is not run again
 PAGE_S = 1800
 
 
@@ -176,8 +177,15 @@ class Report(NamedTuple):
     survived: list[tuple[int, Change]]
 
 
+def spent() -> float:
+    """Seconds of processors that this process and its children have had."""
+    return sum(os.times()[:4])
+
+
 def judge(sources: list[str], expected: frozenset[int] = frozenset()) -> Report:
     """Run a page, and after each cell that checks something, the mutants of it and of its subject.
+
+    Each cell may spend its share of SPENT_S, and of what those before it have left over.
 
     >>> report = judge(["x = 2 + 1", "assert x == 3", "assert x or True"])
     >>> report.checks, sorted(report.tried - report.failed), len(report.mutants)
@@ -185,30 +193,41 @@ def judge(sources: list[str], expected: frozenset[int] = frozenset()) -> Report:
     """
     program = Program(sources, expected)
     report = Report([], set(), set(), set(), [], [])
+    left, to_come = SPENT_S, sum(bool(checks(source)) for source in sources)
     for cell, source in enumerate(sources):
         seconds = program.go_on()
         own = [(cell, number) for number in range(len(checks(source)))]
         report.checks.extend(own)
-        if own and cell not in expected and seconds < CELL_S / 3:
-            for subject in dict.fromkeys([cell, program.maker(cell)]):
-                if subject is not None and subject not in expected:
-                    spoil(program, report, cell, subject, 5 + 10 * seconds)
+        if own:
+            begin = spent()
+            subjects = [one for one in (cell, program.maker(cell)) if one is not None]
+            if cell not in expected and seconds < SLOW_S:
+                for nth, subject in enumerate(subjects, 1):
+                    end = begin + left / to_come * nth / len(subjects)
+                    if subject not in expected:
+                        spoil(program, report, cell, subject, 5 + 10 * seconds, end)
+            left, to_come = left - (spent() - begin), to_come - 1
     report.reached.update(program.noted)
     return report
 
 
-def spoil(program: Program, report: Report, cell: int, subject: int, limit_s: float) -> None:
+def spoil(
+    program: Program, report: Report, cell: int, subject: int, limit_s: float, end: float
+) -> None:
     """Try the checks of a cell by the mutants of a cell: itself, or one that made its names."""
-    source, end = program.sources[subject], time.process_time() + CELL_S
+    source = program.sources[subject]
     trees = {subject: ast.parse(source), cell: ast.parse(program.sources[cell])}
     try:
         steady = program.outcome(cell, trees, limit_s)  # a cell may not run twice alike
     except Exception:
         return
     possible = changes(source)
-    for batch in [*rounds(possible), *([one] for one in chosen(possible))]:
-        if time.process_time() > end or (subject != cell and batch[0].check is not None):
-            continue
+    batches = [*rounds(possible), *([one] for one in chosen(possible))]
+    if subject != cell:
+        batches = [batch for batch in batches if batch[0].check is None]
+    for nth, batch in enumerate(batches):
+        if nth and spent() > end:
+            return
         mutant = trees | {subject: changed(source, *batch)}
         report.mutants.extend((subject, change) for change in batch)
         report.tried.update(check for check in steady if check[0] == cell)
