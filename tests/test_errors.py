@@ -125,6 +125,13 @@ def test_what_is_said_of_tracers() -> None:
     assert named(jax.vmap(lambda n: jnp.ones(n).sum()), counts) == "tracer-shape"
     masked = jax.vmap(lambda n: (jnp.arange(3) < n).sum())
     assert masked(counts).tolist() == counts.tolist()
+    assert (int(64 ** (1 / 3)), round(64 ** (1 / 3)), round(np.float64(2.0))) == (3, 4, 2)
+    assert jnp.bincount(counts, length=2).tolist() == [1, 1]  # the 2 is dropped
+    assert jax.grad(lambda x: {2.0: 3.0}[x.item()] * x)(2.0) == 3.0
+    with pytest.raises(jax.errors.ConcretizationTypeError):
+        jax.vmap(lambda x: x.item())(x)
+    assert named(jax.jit(jnp.unique), x) == "dynamic-size"
+    assert jax.jit(partial(jnp.unique, size=3))(x).tolist() == [1.0, 2.0, 3.0]
 
 
 def test_a_mask_of_rows_has_an_axis_for_each_that_follows() -> None:
@@ -165,6 +172,9 @@ def test_what_is_said_of_arrays() -> None:
     assert named(jax.jit(lambda x: x[[True, False, False, False]]), column) == "list-index"
     assert jax.jit(lambda x: x[np.array([True, False, False, False])])(column).shape == (1, 1)
     assert named(lambda: column[[]]) == "list-index" and column[np.array([], int)].size == 0
+    assert named(jax.jit(lambda x, i: x[[i, i]]), column, 1) == "list-index"
+    assert named(jax.jit(lambda x, i: x[np.array([i, i])]), column, 1) == "tracer-array"
+    assert jax.jit(lambda x, i: x[jnp.array([i, i])])(column, 1).shape == (2, 1)
     for value in ["a"], [[1, 2], [3]], np.array([1.0], object), np.array(["2026"], "datetime64"):
         assert named(jnp.array, value) == "object-dtype"
     assert jnp.array(np.array([1.0], object).astype(float)) == 1.0
@@ -178,6 +188,8 @@ def test_what_is_said_of_integers() -> None:
     with jax.enable_x64(True):
         assert named(jnp.array, [200], "int8") == named(np.uint8, 300) == "int-overflow"
         assert named(jax.random.fold_in, key, 2**40) == "int-overflow"
+    assert named(jnp.array, [-1], "uint8") == named(jnp.array, [-1], "uint16") == "int-overflow"
+    assert jnp.array([-1], "int8") == -1
     for number in 2**40, 2**32 - 1, -1:
         assert jax.random.fold_in(key, number % 2**32).shape == ()
     small, one = jnp.int8([-7, 7]), jnp.int32(2)
@@ -192,6 +204,10 @@ def test_what_is_said_of_keys() -> None:
     rngs, rbg = nnx.Rngs(0), jax.random.PRNGKey(7, impl="rbg")
     assert named(jax.random.normal, rngs) == named(jax.random.normal, rbg) == "seed-for-key"
     assert jax.random.normal(rngs(), (3,)).shape == (3,)
+    assert named(jax.random.normal, rngs.params) == "seed-for-key"
+    assert jax.random.normal(nnx.Rngs(params=0).params(), (3,)).shape == (3,)
+    with pytest.raises(AttributeError, match="default"):
+        nnx.Rngs(params=0)()
     same = jax.random.wrap_key_data(rbg, impl="rbg")
     assert jax.random.normal(same) == jax.random.normal(jax.random.key(7, impl="rbg"))
 
@@ -203,6 +219,11 @@ def test_what_is_said_of_loops_and_branches() -> None:
     xs = jnp.arange(3.0)
     for length in 1, 2:
         assert named(lax.scan, grow, jnp.zeros(length), xs) == "scan-carry"
+    longer = partial(lax.fori_loop, 0, body_fun=lambda i, c: grow(c, xs[i])[0], init_val=xs)
+    assert named(longer, 3) == "scan-carry"
+    assert named(jax.jit(lambda n: longer(n)), 3) == "while-carry"
+    kept = lax.fori_loop(0, 3, lambda i, c: c.at[i].set(xs[i]), jnp.zeros(3))
+    assert kept.tolist() == xs.tolist()
     assert (lax.scan(lambda none, x: (none, x), None, xs)[1] == xs).all()
     assert named(lax.switch, 0, [lambda: 1.0, lambda: (2.0,)]) == "cond-branches"
 
@@ -240,6 +261,7 @@ def test_what_is_said_of_derivatives() -> None:
         return f
 
     assert named(jax.hessian(sin(sin(jnp.sin))), 3.0) == "custom-vjp-forward"
+    assert jax.hessian(sin(lambda x: sin(jnp.sin)(1.0) + x))(3.0)  # not of the input
     assert jax.hessian(sin(jnp.sin))(3.0) == jax.jacrev(jax.jacrev(sin(sin(jnp.sin))))(3.0)
 
 
@@ -261,6 +283,7 @@ def test_what_is_said_of_batches_and_sharded_arrays() -> None:
 def test_what_is_said_of_devices() -> None:
     x = jnp.ones(8)
     assert named(jax.jit(lambda a, b: a + b, donate_argnums=0), x, x) == "deleted"
+    assert named(jax.jit(lambda a, b: a + b, donate_argnums=1), x, x) == "deleted"
     state = {"params": jnp.ones(3)}
     add = jax.jit(lambda s: jax.tree.map(lambda a: a + 1, s), donate_argnums=0)
     assert named(add, state | {"target": state["params"]}) == "deleted"
@@ -279,6 +302,16 @@ def test_what_is_said_of_devices() -> None:
     over = partial(jax.shard_map, lambda x: x, mesh=two, in_specs=P("a"), out_specs=P("a"))
     assert named(over(axis_names={"a"}, in_specs=P("b")), x) == "mesh-axis"
     assert named(over(axis_names={"a"}, out_specs=P("b")), x) == "mesh-axis"
+
+    auto = jax.make_mesh((4, 2), ("a", "b"), axis_types=(AxisType.Auto,) * 2)
+
+    def within(axis, **names):
+        inner = jax.shard_map(jnp.sin, in_specs=P(axis), out_specs=P(axis), **names)
+        outer = {"mesh": auto, "axis_names": {"a"}, "in_specs": P("a"), "out_specs": P("a")}
+        return jax.jit(jax.shard_map(inner, **outer))
+
+    assert jnp.allclose(within("b", axis_names={"b"})(x), jnp.sin(x))
+    assert named(within("a"), x) == named(within("a", axis_names={"a", "b"}), x) == "mesh-axis"
 
 
 @pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
@@ -328,6 +361,19 @@ def test_what_is_said_of_stacked_parameters() -> None:
     stacked = many.init(key, x, None)
     assert named(Layer().apply, stacked, x, None) == "linen-param-shape"
     assert many.apply(stacked, x, None)[0].shape == (2, 3)
+
+    class Again(nn.Module):
+        def setup(self):
+            self.dense = nn.Dense(4, name="only")
+
+        def __call__(self, x):
+            return self.dense(self.dense(x))
+
+    assert named(Again().init, key, x) == "linen-param-shape"
+    assert nn.Sequential([nn.Dense(4), nn.Dense(4)]).init(key, x)["params"].keys() == {
+        "layers_0",
+        "layers_1",
+    }
     assert jax.vmap(lambda v: Layer().apply(v, x, None)[0])(stacked).shape == (4, 2, 3)
     copied = jax_utils.replicate(Layer().init(key, x, None))
     assert named(Layer().apply, copied, x, None) == "linen-param-shape"
