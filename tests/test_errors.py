@@ -127,11 +127,14 @@ def test_what_is_said_of_tracers() -> None:
     assert masked(counts).tolist() == counts.tolist()
     assert (int(64 ** (1 / 3)), round(64 ** (1 / 3)), round(np.float64(2.0))) == (3, 4, 2)
     assert jnp.bincount(counts, length=2).tolist() == [1, 1]  # the 2 is dropped
+    for size, wanted in (2, [3.0, 1.0]), (4, [3.0, 1.0, 1.0, 2.0]):
+        assert repeated(x, counts, total_repeat_length=size).tolist() == wanted
     assert jax.grad(lambda x: {2.0: 3.0}[x.item()] * x)(2.0) == 3.0
     with pytest.raises(jax.errors.ConcretizationTypeError):
         jax.vmap(lambda x: x.item())(x)
     assert named(jax.jit(jnp.unique), x) == "dynamic-size"
-    assert jax.jit(partial(jnp.unique, size=3))(x).tolist() == [1.0, 2.0, 3.0]
+    distinct = jax.jit(partial(jnp.unique, size=3, fill_value=-1))
+    assert distinct(jnp.array([2, 1, 1])).tolist() == [1, 2, -1]
 
 
 def test_a_mask_of_rows_has_an_axis_for_each_that_follows() -> None:
