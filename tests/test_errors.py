@@ -178,7 +178,7 @@ def test_what_is_said_of_arrays() -> None:
     assert named(jax.jit(lambda x, i: x[[i, i]]), column, 1) == "list-index"
     assert named(jax.jit(lambda x, i: x[np.array([i, i])]), column, 1) == "tracer-array"
     assert jax.jit(lambda x, i: x[jnp.array([i, i])])(column, 1).shape == (2, 1)
-    for value in ["a"], [[1, 2], [3]], np.array([1.0], object), np.array(["2026"], "datetime64"):
+    for value in ["text"], [[1, 2], [3]], np.array([1.0], object), np.array(["2026"], "datetime64"):
         assert named(jnp.array, value) == "object-dtype"
     assert jnp.array(np.array([1.0], object).astype(float)) == 1.0
     assert tuple(jnp.ones((2, 2)).ravel().tolist()) == (1.0, 1.0, 1.0, 1.0)

@@ -17,6 +17,7 @@ from bs4 import BeautifulSoup, Tag
 from myst_nb.core.read import myst_nb_reader_plugin
 from playwright.sync_api import Browser, Page, expect
 
+import limits
 from test_site import LANGUAGES, PAGES, SITE, WIDTHS, site, soup  # noqa: F401 - a fixture
 from tools import book, inventories
 from tools.keys import code_cells
@@ -42,6 +43,7 @@ def external(path: str, selector: str) -> list[Tag]:
 # -- inventories -----------------------------------------------------------------------------------
 
 
+@limits.OF_ITS_PYTHON
 @pytest.mark.parametrize("name", inventories.SITES)
 @pytest.mark.filterwarnings("ignore")
 def test_every_name_is_installed_and_stands_on_its_site(name: str) -> None:
@@ -67,6 +69,7 @@ def test_an_inventory_keeps_what_is_installed_and_its_other_names() -> None:
     assert {address for _, address in kept.values()} == {"a#P", "b#jit"}
 
 
+@limits.OF_ITS_PYTHON
 def test_inventories_are_made_anew_by_one_command(tmp_path: Path) -> None:
     """From copies of today's, as sites would send them, come today's."""
     code = "import sys, pathlib; from tools import inventories as i; "

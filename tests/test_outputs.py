@@ -4,7 +4,6 @@ The snapshots are in `__snapshots__`, a file a page. After reading what has chan
 """
 
 import io
-import sys
 from collections.abc import Iterator
 
 import matplotlib.pyplot as plt
@@ -14,11 +13,11 @@ from myst_nb.core.read import myst_nb_reader_plugin
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
+import limits
 import outputs
 from tools import book, cache, keys
 
 PAGES = {page.stem: page for page in book.pages("en") if "{code-cell}" in page.read_text("utf8")}
-PYTHON = (book.ROOT / ".python-version").read_text().strip()
 
 
 class Pages(SingleFileSnapshotExtension):
@@ -34,10 +33,7 @@ class Pages(SingleFileSnapshotExtension):
         yield from outputs.differences(serialized_data, snapshot_data)
 
 
-@pytest.mark.skipif(
-    f"{sys.version_info.major}.{sys.version_info.minor}" != PYTHON,
-    reason=f"outputs are watched on Python {PYTHON}: another may have another JAX, or other words",
-)
+@limits.OF_ITS_PYTHON
 @pytest.mark.parametrize("page", PAGES)
 def test_page(page: str, snapshot: SnapshotAssertion) -> None:
     executed = cache.load(keys.key(myst_nb_reader_plugin(str(PAGES[page]))))

@@ -72,6 +72,8 @@ def version(text: str) -> tuple[int, ...]:
 
 X = jnp.ones((2, 2))
 CALLED = {  # what warns, or raises, only when it is called
+    "jax.checkpoint(concrete)": lambda: jax.checkpoint(jnp.sin, concrete=True),
+    "jax.remat(concrete)": lambda: jax.remat(jnp.sin, concrete=True),
     "jax.host_id": lambda: jax.host_id(),
     "jax.host_ids": lambda: jax.host_ids(),
     "jax.host_count": lambda: jax.host_count(),
