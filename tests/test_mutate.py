@@ -1,12 +1,15 @@
 """Which checks of a page can fail: on pages of a few lines, where we know."""
 
 import ast
+import os
+import pickle
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
-from tools import census, mutants, mutate
+from tools import book, census, mutants, mutate
 
 
 def stuck(*cells: str, expected: frozenset[int] = frozenset()) -> list[tuple[int, int]]:
@@ -92,6 +95,24 @@ def test_a_mutant_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> N
         program.outcome(0, {0: endless}, limit_s=0.2)
     assert isinstance(sys.modules["__main__"], types.ModuleType)
     assert sys.modules["__main__"] is not program.module
+
+
+def test_a_mutant_that_only_its_process_can_end(tmp_path: Path) -> None:
+    """XLA runs a loop to its end, whoever asks it to stop: 0 // 4 never is 1."""
+    loop = "lax.while_loop(lambda n: n != 0, lambda n: n // 4, 3)"
+    first = "from jax import lax\nx = 5\nassert x == 5"
+    cells = [first, f"end = {loop}", "assert end == 0", "assert x == 5"]
+    code = f"""
+from pathlib import Path
+from tools import mutate
+mutate.LEAST_S = 1
+report = mutate.judge({cells}, watch=mutate.Watch(Path("watch")))
+Path("report.json").write_text(str([len(report.mutants), *map(len, report[:4])]))
+"""
+    env = {**os.environ, "PYTHONPATH": str(book.DOCS)}
+    assert mutate.ended([sys.executable, "-c", code], tmp_path, env)[1:] == [3, 3, 3, 3]
+    *_, stuck, judged = pickle.loads((tmp_path / "watch").read_bytes())
+    assert [(cell, subject) for cell, subject, _ in stuck] == [(2, 1)] and judged[0] == 3
 
 
 def test_the_table_says_what_the_report_says(monkeypatch: pytest.MonkeyPatch) -> None:

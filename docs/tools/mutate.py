@@ -19,6 +19,7 @@ import itertools
 import json
 import linecache
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -41,8 +42,10 @@ from tools.mutants import REPORT, Change, changed, changes, checks, digest, is_c
 
 MOST, OWN = 12, 4  # mutants of a cell, and of each check in it; of more, these are chosen evenly
 SPENT_S = 240  # of processors that the mutants of a page may take together
+LEAST_S = 5  # for a mutant; of a cell that takes longer, ten times as long
 SLOW_S = 10  # a cell that takes longer is not run again
-PAGE_S = 1800
+CELL_S = 600  # the fence of a cell as it stands
+PAGE_S = 3600
 
 
 def copied(names: dict[str, Any]) -> dict[str, Any]:
@@ -182,7 +185,40 @@ def spent() -> float:
     return sum(os.times()[:4])
 
 
-def judge(sources: list[str], expected: frozenset[int] = frozenset()) -> Report:
+Trial = tuple[int, int, int]  # the cell whose checks are tried, the one mutated, which mutant
+
+
+class Watch:
+    """Says in a file how far a page has come, and by when its process will say more.
+
+    A mutant may never end, and a loop that XLA has compiled ends only with its process. So the
+    parent ends that; the next one begins with the same cell and leaves out what was tried last.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self.file = file
+        self.judged: tuple[int, float, Report] | None = None  # of so many cells, with what is left
+        self.stuck: set[Trial] = set()
+        if file and file.exists():
+            _, trial, self.stuck, self.judged = pickle.loads(file.read_bytes())
+            self.stuck |= {trial} - {None}
+
+    def says(self, within_s: float, trial: Trial | None = None) -> None:
+        """Within so many seconds there will be another word of it."""
+        if self.file:
+            part = self.file.with_suffix(".part")
+            part.write_bytes(pickle.dumps((time.time() + within_s, trial, self.stuck, self.judged)))
+            part.replace(self.file)
+
+
+def late(file: Path) -> bool:
+    """Whether a process has not said in its Watch what it would have said by now."""
+    return file.exists() and time.time() > pickle.loads(file.read_bytes())[0]
+
+
+def judge(
+    sources: list[str], expected: frozenset[int] = frozenset(), watch: Watch | None = None
+) -> Report:
     """Run a page, and after each cell that checks something, the mutants of it and of its subject.
 
     Each cell may spend its share of SPENT_S, and of what those before it have left over.
@@ -191,11 +227,15 @@ def judge(sources: list[str], expected: frozenset[int] = frozenset()) -> Report:
     >>> report.checks, sorted(report.tried - report.failed), len(report.mutants)
     ([(1, 0), (2, 0)], [(2, 0)], 9)
     """
-    program = Program(sources, expected)
-    report = Report([], set(), set(), set(), [], [])
-    left, to_come = SPENT_S, sum(bool(checks(source)) for source in sources)
+    program, watch = Program(sources, expected), watch or Watch()
+    first, left, report = watch.judged or (0, SPENT_S, Report([], set(), set(), set(), [], []))
+    to_come = sum(bool(checks(source)) for source in sources[first:])
     for cell, source in enumerate(sources):
+        watch.says(CELL_S)
         seconds = program.go_on()
+        if cell < first:  # judged by a process that got stuck later
+            continue
+        watch.judged = copy.deepcopy((cell, left, report))
         own = [(cell, number) for number in range(len(checks(source)))]
         report.checks.extend(own)
         if own:
@@ -205,16 +245,23 @@ def judge(sources: list[str], expected: frozenset[int] = frozenset()) -> Report:
                 for nth, subject in enumerate(subjects, 1):
                     end = begin + left / to_come * nth / len(subjects)
                     if subject not in expected:
-                        spoil(program, report, cell, subject, 5 + 10 * seconds, end)
+                        spoil(program, report, cell, subject, LEAST_S + 10 * seconds, end, watch)
             left, to_come = left - (spent() - begin), to_come - 1
     report.reached.update(program.noted)
     return report
 
 
 def spoil(
-    program: Program, report: Report, cell: int, subject: int, limit_s: float, end: float
+    program: Program,
+    report: Report,
+    cell: int,
+    subject: int,
+    limit_s: float,
+    end: float,
+    watch: Watch,
 ) -> None:
     """Try the checks of a cell by the mutants of a cell: itself, or one that made its names."""
+    watch.says(CELL_S)
     source = program.sources[subject]
     trees = {subject: ast.parse(source), cell: ast.parse(program.sources[cell])}
     try:
@@ -231,6 +278,9 @@ def spoil(
         mutant = trees | {subject: changed(source, *batch)}
         report.mutants.extend((subject, change) for change in batch)
         report.tried.update(check for check in steady if check[0] == cell)
+        if (cell, subject, nth) in watch.stuck:  # the build would not have ended
+            continue
+        watch.says(limit_s + LEAST_S, (cell, subject, nth))  # after limit_s Python has ended it
         try:
             fell = steady - program.outcome(cell, mutant, limit_s)
         except Exception:  # not a check, but the build would have ended
@@ -259,7 +309,7 @@ def chosen(possible: list[Change], most: int | None = None) -> list[Change]:
     return [possible[int(n * step)] for n in range(min(most, len(possible)))]
 
 
-def of_page(name: str) -> dict[str, Any]:
+def of_page(name: str, watch: Watch | None = None) -> dict[str, Any]:
     """The report of a page as the file has it, lines as an editor counts them."""
     page = DOCS / "en" / f"{name}.md"
     notebook = myst_nb_reader_plugin(str(page))
@@ -267,7 +317,7 @@ def of_page(name: str) -> dict[str, Any]:
     sources = [cell.source for cell in cells]
     raising = [n for n, c in enumerate(cells) if "raises-exception" in c.metadata.get("tags", [])]
     begin = time.perf_counter()
-    report = judge(sources, frozenset(raising))
+    report = judge(sources, frozenset(raising), watch)
 
     def place(cell: int, line: int) -> str:
         return f"cell {cell + 1}, line {source_line(page, notebook, cells[cell], line)}"
@@ -290,23 +340,39 @@ def of_page(name: str) -> dict[str, Any]:
     }
 
 
+def ended(command: list[str], folder: Path, env: dict[str, str]) -> dict[str, Any]:
+    """What a process leaves in `report.json`, begun again as often as its `watch` is late.
+
+    Raises:
+      BuildError: it ended without a report, with what it said; or all took over PAGE_S.
+    """
+    out, watch, log, begin = *(folder / n for n in ("report.json", "watch", "log")), time.time()
+    while not out.exists():
+        with log.open("w") as said:
+            process = subprocess.Popen(command, cwd=folder, env=env, stdout=said, stderr=said)
+        while (code := process.poll()) is None:
+            time.sleep(0.5)
+            if late(watch) or time.time() - begin > PAGE_S:
+                process.kill()
+        if time.time() - begin > PAGE_S:
+            raise BuildError(f"its mutants ran over {PAGE_S} s")
+        if code != -signal.SIGKILL and not out.exists():
+            raise BuildError(log.read_text("utf8").strip()[-2000:])
+    return json.loads(out.read_text("utf8"))
+
+
 def run(name: str) -> dict[str, Any]:
     """The report of a page, from a process of its own that sees what its kernel sees."""
     places = f"{ROOT / 'docs'}{os.pathsep}{ROOT / 'examples'}"
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_"))}
     env = {**kept, **PAGE_ENV, **PLACES_ENV, "MPLBACKEND": "agg", "PYTHONPATH": places}
     with tempfile.TemporaryDirectory() as folder:  # what a page writes is gone with it
-        out = Path(folder, "report.json")
-        command = [sys.executable, "-m", "tools.mutate", "--into", str(out), name]
+        out = str(Path(folder, "report.json"))
+        command = [sys.executable, "-m", "tools.mutate", "--into", out, name]
         try:
-            done = subprocess.run(
-                command, cwd=folder, env=env, capture_output=True, encoding="utf8", timeout=PAGE_S
-            )
-        except subprocess.TimeoutExpired:
-            raise BuildError(f"{name}: its mutants ran over {PAGE_S} s") from None
-        if not out.exists():
-            raise BuildError(f"{name}: {done.stderr.strip()[-2000:]}")
-        return json.loads(out.read_text("utf8"))
+            return ended(command, Path(folder), env)
+        except BuildError as error:
+            raise BuildError(f"{name}: {error}") from None
 
 
 def finished(names: list[str]) -> Iterator[tuple[str, Future]]:
@@ -327,7 +393,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.into:
         warnings.simplefilter("ignore")
-        report = of_page(args.pages[0])
+        report = of_page(args.pages[0], Watch(Path(args.into).with_name("watch")))
         Path(args.into).write_text(json.dumps(report), "utf8")
         os._exit(0)  # whatever a mutant has left behind
     names = args.pages or [p.stem for p in pages("en") if "{code-cell}" in p.read_text("utf8")]
