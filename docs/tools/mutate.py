@@ -211,9 +211,11 @@ class Watch:
             part.replace(self.file)
 
 
-def late(file: Path) -> bool:
-    """Whether a process has not said in its Watch what it would have said by now."""
-    return file.exists() and time.time() > pickle.loads(file.read_bytes())[0]
+def late(file: Path, begun: float) -> bool:
+    """Whether a process that has begun then has not said in its Watch what it would have by now."""
+    if not file.exists() or file.stat().st_mtime < begun:  # it has not come to say anything
+        return time.time() > begun + CELL_S
+    return time.time() > pickle.loads(file.read_bytes())[0]
 
 
 def judge(
@@ -348,11 +350,12 @@ def ended(command: list[str], folder: Path, env: dict[str, str]) -> dict[str, An
     """
     out, watch, log, begin = *(folder / n for n in ("report.json", "watch", "log")), time.time()
     while not out.exists():
+        begun = time.time()
         with log.open("w") as said:
             process = subprocess.Popen(command, cwd=folder, env=env, stdout=said, stderr=said)
         while (code := process.poll()) is None:
             time.sleep(0.5)
-            if late(watch) or time.time() - begin > PAGE_S:
+            if late(watch, begun) or time.time() - begin > PAGE_S:
                 process.kill()
         if time.time() - begin > PAGE_S:
             raise BuildError(f"its mutants ran over {PAGE_S} s")
