@@ -25,7 +25,8 @@ import pytest
 from processes import Process
 from seejax.today.command import main
 from seejax.today.names import Change, changes
-from seejax.today.uses import LOADED, edited, find
+from seejax.today.renaming import LOADED, edited
+from seejax.today.uses import find
 
 ROOT = Path(__file__).parents[1]
 ROWS = changes()

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
-from seejax.today.uses import Edit, edited, lines_of
+from seejax.today.renaming import Edit, edited
+from seejax.today.syntax import lines_of
 
 SUFFIXES = (".py", ".ipynb")
 SEPARATORS = ((",", ": "), (", ", ": "), (",", ":"))

@@ -1,0 +1,156 @@
+"""Under which conditions a name is reached: tests of the version, and handlers of its absence."""
+
+import functools
+import re
+from collections.abc import Iterator
+from operator import eq, ge, gt, le, lt, ne
+
+import libcst as cst
+from libcst import matchers as m
+from libcst.metadata import ExpressionContext
+
+from seejax.today.bindings import Bindings, is_ours, spelled
+from seejax.today.names import LIBRARIES, Change, change, changes, newest
+from seejax.today.syntax import local_of, name_of, root_of
+
+ABSENT = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception"}
+VERSION = re.compile(  # of a library: jax.__version__, version("jax"), JAX_VERSION
+    r"(jax|flax|optax)(?:[\w.]*[._])?version|(?<![a-z])version\w*\W{0,4}(jax|flax|optax)",
+    re.IGNORECASE,
+)
+COMPARED = {"<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne}
+GIVES = m.Import() | m.ImportFrom() | m.Assign() | m.Return()
+GIVES |= m.FunctionDef() | m.ClassDef()
+
+
+class Conditions(Bindings):
+    """Whether a module itself sees to it that a name may be missing."""
+
+    @functools.cached_property
+    def own(self) -> set[str]:
+        """The names of a library that the file itself sets: jax.tree_map = ..."""
+        found = set()
+        for access in self.accesses:
+            node = self.chain(access)[-1]
+            name = spelled(node, self.bound(self.referents(access)))
+            if self.contexts.get(node) in (ExpressionContext.STORE, ExpressionContext.DEL):
+                found.add(name)
+            elif isinstance(call := self.parents[self.parents[node]], cst.Call):
+                text = call.args[1].value if len(call.args) > 1 else None
+                if name_of(call.func).endswith("setattr") and isinstance(text, cst.SimpleString):
+                    found.add(f"{name}.{text.evaluated_value}")
+        return found
+
+    def minded(self, node: cst.CSTNode, found: Change) -> bool:
+        """Whether the file itself sets the name, or sees to it that it may be missing."""
+        return found.old in self.own or self.guarded(node, found)
+
+    def guarded(self, node: cst.CSTNode, found: Change) -> bool:
+        """Whether it is not reached today, or a handler gives another name for it."""
+        if any(self.holds(test, found) is (not so) for test, so in self.conditions(node)):
+            return True
+        return any(
+            isinstance(outer, cst.Try) and inner is outer.body and self.falls_back(outer, node)
+            for outer, inner in self.around(node)
+        )
+
+    def conditions(self, node: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, bool]]:
+        """The tests on the way to a node, and whether each has to hold."""
+        for outer, inner in self.around(node):
+            if isinstance(outer, cst.If | cst.IfExp) and inner is not outer.test:
+                yield outer.test, inner is outer.body
+
+    def versioned(self, node: cst.CSTNode) -> str:
+        """A word about it, where a test on the way asks for the version of a library."""
+        asked = any(VERSION.search(self.told(test)) for test, _ in self.conditions(node))
+        return "under a test of the version: " if asked else ""
+
+    def holds(self, test: cst.CSTNode, found: Change) -> bool | None:
+        """Whether a condition holds today; None where that cannot be seen."""
+        match test:
+            case cst.Name(value=name) if len(self.values.get(name, ())) == 1:
+                return self.holds(self.values[name][0], found)
+            case cst.UnaryOperation(operator=cst.Not(), expression=inner):
+                return {True: False, False: True, None: None}[self.holds(inner, found)]
+            case cst.BooleanOperation(operator=sign, left=left, right=right):
+                told = {self.holds(left, found), self.holds(right, found)}
+                enough = isinstance(sign, cst.Or)
+                return enough if enough in told else None if None in told else not enough
+            case cst.Comparison(left=left, comparisons=[cst.ComparisonTarget() as target]):
+                return self.compared(left, self.code(target.operator).strip(), target.comparator)
+            case cst.Call(args=[asked, cst.Arg(value=cst.SimpleString() as text)]):
+                leaf, name = (
+                    text.evaluated_value,
+                    f"{self.meant(asked.value)}.{text.evaluated_value}",
+                )
+                if self.code(test.func) != "hasattr" or not (found.method or is_ours(name)):
+                    return None
+                words = re.findall(r"\w+", found.now + found.write)
+                if leaf in words or any(name == c.now for c in changes().values()):
+                    return True
+                if found.old.endswith(f".{leaf}") or ((c := change(name)) and c.kind == "removed"):
+                    return False
+        return None
+
+    def compared(self, left: cst.CSTNode, sign: str, right: cst.CSTNode) -> bool | None:
+        """Whether a comparison with a version holds today, as Python would have it."""
+        first, second = (VERSION.search(self.told(side)) for side in (left, right))
+        asked, given = first or second, right if first else left
+        if not asked or (first and second) or sign not in COMPARED:
+            return None
+        today, version = newest((asked[1] or asked[2]).lower()), self.code(given)
+        if isinstance(given, cst.SimpleString):
+            sides = today, given.evaluated_value  # compared as text
+        elif re.fullmatch(r"\D*\d+((\.|,\s*)\d+)+\D*", version):
+            sides = [[int(n) for n in re.findall(r"\d+", text)] for text in (today, version)]
+        else:
+            return None
+        return COMPARED[sign](*(sides if first else reversed(sides)))
+
+    def told(self, node: cst.CSTNode) -> str:
+        """The code of an expression, and of what its names are, where that speaks of a version."""
+        told = self.code(node)
+        values = [v for name in re.findall(r"\w+", told) for v in self.values.get(name, ())]
+        return " ".join([told, *map(self.code, values)])
+
+    @functools.cached_property
+    def values(self) -> dict[str, list[cst.BaseExpression]]:
+        """What is assigned to each name, wherever it speaks of a version."""
+        told: dict[str, list[cst.BaseExpression]] = {}
+        for node in self.parents:
+            if isinstance(node, cst.Assign) and VERSION.search(self.code(node.value)):
+                for target in node.targets:
+                    told.setdefault(name_of(target.target), []).append(node.value)
+        return told
+
+    def falls_back(self, node: cst.Try, use: cst.CSTNode) -> bool:
+        """Whether a handler gives what the use gives: from elsewhere, and no mere stand-in."""
+        wanted = self.targets(use if isinstance(use, cst.ImportAlias) else self.binder(use))
+        for handler in node.handlers:
+            caught = self.code(handler.type) if handler.type else "Exception"
+            if wanted and ABSENT & set(re.findall(r"\w+", caught)):
+                given = [self.targets(s) for s in m.findall(handler, GIVES) if self.earnest(s)]
+                if wanted <= set().union(*given):
+                    return True
+        return False
+
+    def earnest(self, statement: cst.CSTNode) -> bool:
+        """Whether it imports or defines a name, or gives something of a library."""
+        value = getattr(statement, "value", None)
+        names = m.findall(value, m.Name()) if value else ()
+        return not isinstance(statement, cst.Assign | cst.Return) or any(
+            root_of(self.meant(name)) in (*LIBRARIES, "numpy") for name in names
+        )
+
+    def targets(self, node: cst.CSTNode) -> set[str]:
+        """What a statement binds, as it is written; "return" for what it returns."""
+        match node:
+            case cst.Import(names=[*aliases]) | cst.ImportFrom(names=[*aliases]):
+                return set(map(local_of, aliases))
+            case cst.ImportAlias():
+                return {local_of(node)}
+            case cst.Assign(targets=[*targets]):
+                return {self.code(target.target) for target in targets}
+            case cst.FunctionDef() | cst.ClassDef():
+                return {node.name.value}
+        return {"return"} if isinstance(node, cst.Return) else set()
