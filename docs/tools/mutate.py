@@ -41,9 +41,10 @@ from tools.keys import code_cells
 from tools.mutants import REPORT, Change, changed, changes, checks, digest, is_check, reports
 
 MOST, OWN = 12, 4  # mutants of a cell, and of each check in it; of more, these are chosen evenly
-SPENT_S = 240  # of processors that the mutants of a page may take together
+SPENT_S = 120  # of processors that the mutants of a page may take together
 LEAST_S = 5  # for a mutant; of a cell that takes longer, ten times as long
 SLOW_S = 10  # a cell that takes longer is not run again
+STUCK = 2  # mutants of a cell; of one with so many that never end, no others are tried
 CELL_S = 600  # the fence of a cell as it stands
 PAGE_S = 3600
 
@@ -275,7 +276,8 @@ def spoil(
     if subject != cell:
         batches = [batch for batch in batches if batch[0].check is None]
     for nth, batch in enumerate(batches):
-        if nth and spent() > end:
+        stuck = [one for one in watch.stuck if one[:2] == (cell, subject)]
+        if nth and (spent() > end or (len(stuck) >= STUCK and nth > max(stuck)[2])):
             return
         mutant = trees | {subject: changed(source, *batch)}
         report.mutants.extend((subject, change) for change in batch)
