@@ -3,317 +3,32 @@
     python -m tools.mutate            # every page: make mutate; it may take an hour
     python -m tools.mutate jit vmap   # these alone: make mutate PAGE="jit vmap"
 
-A mutant is a cell with one number, operator, keyword argument or decorator changed or left out. It
-runs in a copy of the page's names, from where the true cell began, with every `assert` noted
-instead of raised, so that one run tries them all. A check that no mutant of its cell, or of the
-cell that made its names, could bring to fail is reported; so is one that no run has come to. The
-report lies in docs/data/mutation.json, and the page `about` shows it.
+A mutant is a cell with one number, operator, keyword argument or decorator changed or left out. A
+check that no mutant of its cell, or of the cell that made its names, could bring to fail is
+reported; so is one that no run has come to. The report lies in docs/data/mutation.json, and the
+page `about` shows it.
 """
 
 import argparse
 import ast
-import builtins
-import contextlib
-import copy
-import itertools
 import json
-import linecache
 import os
-import pickle
-import signal
-import subprocess
 import sys
-import tempfile
 import time
-import types
-import warnings
-import zlib
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from myst_nb.core.read import myst_nb_reader_plugin
 
 from tools.book import DOCS, PAGE_ENV, PLACES_ENV, ROOT, BuildError, pages, say
 from tools.execute import source_line
+from tools.judge import Check, of_process
 from tools.keys import code_cells
-from tools.mutants import REPORT, Change, changed, changes, checks, digest, is_check, reports
-
-MOST, OWN = 12, 4  # mutants of a cell, and of each check in it; of more, these are chosen evenly
-SPENT_S = 120  # of processors that the mutants of a page may take together
-LEAST_S = 5  # for a mutant; of a cell that takes longer, ten times as long
-SLOW_S = 10  # a cell that takes longer is not run again
-STUCK = 2  # mutants of a cell; of one with so many that never end, no others are tried
-CELL_S = 600  # the fence of a cell as it stands
-PAGE_S = 3600
+from tools.mutants import REPORT, checks, digest, reports
 
 
-def copied(names: dict[str, Any]) -> dict[str, Any]:
-    """A copy in which lists, dicts and sets are others, so that a cell can add to them again."""
-    plain = {list, dict, set}
-    return {name: copy.copy(v) if type(v) in plain else v for name, v in names.items()}
-
-
-@contextlib.contextmanager
-def limited(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError here when the time is over; a mutant may never end."""
-
-    def stop(*_: object) -> None:
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-class Noted(ast.NodeTransformer):
-    """Every check notes whether it held: __note__(cell, number, held)."""
-
-    def __init__(self, cell: int) -> None:
-        self.cell, self.count = cell, 0
-
-    def visit(self, node: ast.AST) -> Any:
-        if not is_check(node):
-            return self.generic_visit(node)
-        calls = [f"__note__({self.cell}, {self.count}, {held})" for held in (True, False)]
-        held, failed = (ast.parse(call).body for call in calls)
-        caught = ast.ExceptHandler(ast.Name("Exception", ast.Load()), None, failed)
-        self.count += 1
-        return ast.copy_location(ast.Try([node], [caught], held, []), node)
-
-
-Check = tuple[int, int]  # the cell, and the check's number in it
-
-
-class Program:
-    """A page's cells as a program that can go back to where a cell began, and spoil it."""
-
-    def __init__(self, sources: list[str], expected: frozenset[int] = frozenset()) -> None:
-        """Args: the source of every cell, and the numbers (from 0) of those that have to raise."""
-        self.sources, self.expected = sources, expected
-        self.module = types.ModuleType("__main__")
-        self.before: list[dict[str, Any]] = []  # the names as they were before each cell
-        self.noted: dict[Check, bool] = {}  # whether each check that was come to has held
-        self.spoiling = False
-        vars(builtins)["__note__"] = self.note  # functions of other cells have checks too
-
-    def note(self, cell: int, number: int, held: bool) -> None:
-        self.noted[cell, number] = held and self.noted.get((cell, number), True)
-        if not held and not self.spoiling:
-            raise  # pyrefly: ignore - what the check has raised; it was caught by our caller
-
-    def execute(self, cell: int, tree: ast.Module, module: types.ModuleType) -> None:
-        """Run a cell, or a mutant of it, as a notebook does: its source can be looked up."""
-        source = self.sources[cell]
-        file = f"{tempfile.gettempdir()}/ipykernel_{os.getpid()}/{zlib.crc32(source.encode())}.py"
-        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-        noted = ast.fix_missing_locations(Noted(cell).visit(copy.deepcopy(tree)))
-        main, sys.modules["__main__"] = sys.modules["__main__"], module  # as pickle asks for it
-        try:
-            exec(compile(noted, file, "exec"), module.__dict__)
-        finally:
-            sys.modules["__main__"] = main
-            if pyplot := sys.modules.get("matplotlib.pyplot"):
-                pyplot.close("all")
-
-    def go_on(self) -> float:
-        """Run the next cell as it stands; return the seconds that it took."""
-        cell = len(self.before)
-        self.before.append(copied(self.module.__dict__))
-        begin = time.perf_counter()
-        try:
-            self.execute(cell, ast.parse(self.sources[cell]), self.module)
-        except Exception:
-            if cell not in self.expected:
-                raise
-        return time.perf_counter() - begin
-
-    def outcome(self, last: int, trees: dict[int, ast.Module], limit_s: float) -> set[Check]:
-        """The checks that hold when these cells run, from where the last of them began.
-
-        Raises:
-          Exception: what a cell raised that is no check.
-        """
-        module = types.ModuleType("__main__")
-        module.__dict__.update(copied(self.before[last]))
-        before, self.noted, self.spoiling = self.noted, {}, True
-        try:
-            with limited(limit_s):
-                for cell, tree in trees.items():
-                    self.execute(cell, tree, module)
-            return {check for check, held in self.noted.items() if held}
-        finally:
-            self.noted, self.spoiling = before, False
-
-    def maker(self, cell: int) -> int | None:
-        """The last cell before this one that made one of the names that it reads."""
-        walked = list(ast.walk(ast.parse(self.sources[cell])))
-        read = {n.id for n in walked if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-        for earlier in reversed(range(cell)):
-            made = {
-                n.id
-                for n in ast.walk(ast.parse(self.sources[earlier]))
-                if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-            }
-            made |= {
-                n.name
-                for n in ast.walk(ast.parse(self.sources[earlier]))
-                if isinstance(n, ast.FunctionDef | ast.ClassDef)
-            }
-            if read & made:
-                return earlier
-        return None
-
-
-class Report(NamedTuple):
-    """What became of the checks of a page; a check is its cell (from 0) and its number in it."""
-
-    checks: list[Check]
-    reached: set[Check]  # by the page as it stands
-    tried: set[Check]  # held a second time, and met a mutant
-    failed: set[Check]  # by a mutant
-    mutants: list[tuple[int, Change]]
-    survived: list[tuple[int, Change]]
-
-
-def spent() -> float:
-    """Seconds of processors that this process and its children have had."""
-    return sum(os.times()[:4])
-
-
-Trial = tuple[int, int, int]  # the cell whose checks are tried, the one mutated, which mutant
-
-
-class Watch:
-    """Says in a file how far a page has come, and by when its process will say more.
-
-    A mutant may never end, and a loop that XLA has compiled ends only with its process. So the
-    parent ends that; the next one begins with the same cell and leaves out what was tried last.
-    """
-
-    def __init__(self, file: Path | None = None) -> None:
-        self.file = file
-        self.judged: tuple[int, float, Report] | None = None  # of so many cells, with what is left
-        self.stuck: set[Trial] = set()
-        if file and file.exists():
-            _, trial, self.stuck, self.judged = pickle.loads(file.read_bytes())
-            self.stuck |= {trial} - {None}
-
-    def says(self, within_s: float, trial: Trial | None = None) -> None:
-        """Within so many seconds there will be another word of it."""
-        if self.file:
-            part = self.file.with_suffix(".part")
-            part.write_bytes(pickle.dumps((time.time() + within_s, trial, self.stuck, self.judged)))
-            part.replace(self.file)
-
-
-def late(file: Path, begun: float) -> bool:
-    """Whether a process that has begun then has not said in its Watch what it would have by now."""
-    if not file.exists() or file.stat().st_mtime < begun:  # it has not come to say anything
-        return time.time() > begun + CELL_S
-    return time.time() > pickle.loads(file.read_bytes())[0]
-
-
-def judge(
-    sources: list[str], expected: frozenset[int] = frozenset(), watch: Watch | None = None
-) -> Report:
-    """Run a page, and after each cell that checks something, the mutants of it and of its subject.
-
-    Each cell may spend its share of SPENT_S, and of what those before it have left over.
-
-    >>> report = judge(["x = 2 + 1", "assert x == 3", "assert x or True"])
-    >>> report.checks, sorted(report.tried - report.failed), len(report.mutants)
-    ([(1, 0), (2, 0)], [(2, 0)], 9)
-    """
-    program, watch = Program(sources, expected), watch or Watch()
-    first, left, report = watch.judged or (0, SPENT_S, Report([], set(), set(), set(), [], []))
-    to_come = sum(bool(checks(source)) for source in sources[first:])
-    for cell, source in enumerate(sources):
-        watch.says(CELL_S)
-        seconds = program.go_on()
-        if cell < first:  # judged by a process that got stuck later
-            continue
-        watch.judged = copy.deepcopy((cell, left, report))
-        own = [(cell, number) for number in range(len(checks(source)))]
-        report.checks.extend(own)
-        if own:
-            begin = spent()
-            subjects = [one for one in (cell, program.maker(cell)) if one is not None]
-            if cell not in expected and seconds < SLOW_S:
-                for nth, subject in enumerate(subjects, 1):
-                    end = begin + left / to_come * nth / len(subjects)
-                    if subject not in expected:
-                        spoil(program, report, cell, subject, LEAST_S + 10 * seconds, end, watch)
-            left, to_come = left - (spent() - begin), to_come - 1
-    report.reached.update(program.noted)
-    return report
-
-
-def spoil(
-    program: Program,
-    report: Report,
-    cell: int,
-    subject: int,
-    limit_s: float,
-    end: float,
-    watch: Watch,
-) -> None:
-    """Try the checks of a cell by the mutants of a cell: itself, or one that made its names."""
-    watch.says(CELL_S)
-    source = program.sources[subject]
-    trees = {subject: ast.parse(source), cell: ast.parse(program.sources[cell])}
-    try:
-        steady = program.outcome(cell, trees, limit_s)  # a cell may not run twice alike
-    except Exception:
-        return
-    possible = changes(source)
-    batches = [*rounds(possible), *([one] for one in chosen(possible))]
-    if subject != cell:
-        batches = [batch for batch in batches if batch[0].check is None]
-    for nth, batch in enumerate(batches):
-        stuck = [one for one in watch.stuck if one[:2] == (cell, subject)]
-        if nth and (spent() > end or (len(stuck) >= STUCK and nth > max(stuck)[2])):
-            return
-        mutant = trees | {subject: changed(source, *batch)}
-        report.mutants.extend((subject, change) for change in batch)
-        report.tried.update(check for check in steady if check[0] == cell)
-        if (cell, subject, nth) in watch.stuck:  # the build would not have ended
-            continue
-        watch.says(limit_s + LEAST_S, (cell, subject, nth))  # after limit_s Python has ended it
-        try:
-            fell = steady - program.outcome(cell, mutant, limit_s)
-        except Exception:  # not a check, but the build would have ended
-            continue
-        report.failed.update(fell)
-        for change in batch:
-            if (subject, change.check) not in fell if change.check is not None else not fell:
-                report.survived.append((subject, change))
-
-
-def rounds(possible: list[Change]) -> list[list[Change]]:
-    """The changes inside of checks, one of each check at a time: each check tells of its own."""
-    own: dict[int, list[Change]] = {}
-    for change in possible:
-        if change.check is not None:
-            own.setdefault(change.check, []).append(change)
-    made = itertools.zip_longest(*(chosen(found, OWN) for found in own.values()))
-    return [[change for change in batch if change] for batch in made]
-
-
-def chosen(possible: list[Change], most: int | None = None) -> list[Change]:
-    """At most so many, evenly; without a bound, MOST of those that stand in no check."""
-    if most is None:
-        possible, most = [change for change in possible if change.check is None], MOST
-    step = max(1, len(possible) / most)
-    return [possible[int(n * step)] for n in range(min(most, len(possible)))]
-
-
-def of_page(name: str, watch: Watch | None = None) -> dict[str, Any]:
+def of_page(name: str) -> dict[str, Any]:
     """The report of a page as the file has it, lines as an editor counts them."""
     page = DOCS / "en" / f"{name}.md"
     notebook = myst_nb_reader_plugin(str(page))
@@ -321,7 +36,13 @@ def of_page(name: str, watch: Watch | None = None) -> dict[str, Any]:
     sources = [cell.source for cell in cells]
     raising = [n for n, c in enumerate(cells) if "raises-exception" in c.metadata.get("tags", [])]
     begin = time.perf_counter()
-    report = judge(sources, frozenset(raising), watch)
+    places = f"{ROOT / 'docs'}{os.pathsep}{ROOT / 'examples'}"
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_"))}
+    env = {**kept, **PAGE_ENV, **PLACES_ENV, "MPLBACKEND": "agg", "PYTHONPATH": places}
+    try:
+        report = of_process(sources, raising, env)
+    except BuildError as error:
+        raise BuildError(f"{name}: {error}") from None
 
     def place(cell: int, line: int) -> str:
         return f"cell {cell + 1}, line {source_line(page, notebook, cells[cell], line)}"
@@ -344,47 +65,11 @@ def of_page(name: str, watch: Watch | None = None) -> dict[str, Any]:
     }
 
 
-def ended(command: list[str], folder: Path, env: dict[str, str]) -> dict[str, Any]:
-    """What a process leaves in `report.json`, begun again as often as its `watch` is late.
-
-    Raises:
-      BuildError: it ended without a report, with what it said; or all took over PAGE_S.
-    """
-    out, watch, log, begin = *(folder / n for n in ("report.json", "watch", "log")), time.time()
-    while not out.exists():
-        begun = time.time()
-        with log.open("w") as said:
-            process = subprocess.Popen(command, cwd=folder, env=env, stdout=said, stderr=said)
-        while (code := process.poll()) is None:
-            time.sleep(0.5)
-            if late(watch, begun) or time.time() - begin > PAGE_S:
-                process.kill()
-        if time.time() - begin > PAGE_S:
-            raise BuildError(f"its mutants ran over {PAGE_S} s")
-        if code != -signal.SIGKILL and not out.exists():
-            raise BuildError(log.read_text("utf8").strip()[-2000:])
-    return json.loads(out.read_text("utf8"))
-
-
-def run(name: str) -> dict[str, Any]:
-    """The report of a page, from a process of its own that sees what its kernel sees."""
-    places = f"{ROOT / 'docs'}{os.pathsep}{ROOT / 'examples'}"
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_"))}
-    env = {**kept, **PAGE_ENV, **PLACES_ENV, "MPLBACKEND": "agg", "PYTHONPATH": places}
-    with tempfile.TemporaryDirectory() as folder:  # what a page writes is gone with it
-        out = str(Path(folder, "report.json"))
-        command = [sys.executable, "-m", "tools.mutate", "--into", out, name]
-        try:
-            return ended(command, Path(folder), env)
-        except BuildError as error:
-            raise BuildError(f"{name}: {error}") from None
-
-
 def finished(names: list[str]) -> Iterator[tuple[str, Future]]:
     """The pages as their reports come; on each processor is one of them."""
     pool = ThreadPoolExecutor(os.cpu_count())
     try:
-        running = {pool.submit(run, name): name for name in names}
+        running = {pool.submit(of_page, name): name for name in names}
         for done in as_completed(running):
             yield running[done], done
     finally:
@@ -394,13 +79,7 @@ def finished(names: list[str]) -> Iterator[tuple[str, Future]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("pages", nargs="*", help="names of pages; all of them, if none is named")
-    parser.add_argument("--into", help=argparse.SUPPRESS)  # in the process of one page
     args = parser.parse_args()
-    if args.into:
-        warnings.simplefilter("ignore")
-        report = of_page(args.pages[0], Watch(Path(args.into).with_name("watch")))
-        Path(args.into).write_text(json.dumps(report), "utf8")
-        os._exit(0)  # whatever a mutant has left behind
     names = args.pages or [p.stem for p in pages("en") if "{code-cell}" in p.read_text("utf8")]
     bad = 0
     for name, reported in finished(names):
