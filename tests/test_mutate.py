@@ -107,6 +107,15 @@ def test_a_mutant_that_only_its_process_can_end(tmp_path: Path) -> None:
     assert (1, "0 → 1") in [(cell, change.what) for cell, change in report.mutants]
 
 
+def test_what_a_mutant_leaves_behind_ends_with_its_process() -> None:
+    cells = ["import os\nos.environ['n'] = str(2 + 1)\nassert os.environ['n'] == '3'"]
+    cells += ["assert os.environ['n'] == '3'"]
+    with pytest.raises(AssertionError):  # of the second cell, in one process
+        judge.judge(cells)
+    report = judge.of_process(cells, [], {**os.environ, "PYTHONPATH": str(book.DOCS)})
+    assert report.failed == report.reached == {(0, 0), (1, 0)}
+
+
 def test_a_page_sees_no_module_that_only_the_book_needs() -> None:
     source = "import sys\nassert not {'IPython', 'myst_nb', 'importlib_metadata'} & {*sys.modules}"
     report = judge.of_process([source], [], {**os.environ, "PYTHONPATH": str(book.DOCS)})

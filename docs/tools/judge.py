@@ -36,6 +36,7 @@ SLOW_S = 10  # a cell that takes longer is not run again
 STUCK = 2  # mutants of a cell; of one with so many that never end, no others are tried
 CELL_S = 600  # the fence of a cell as it stands
 PAGE_S = 3600
+AGAIN = 75  # a process ends with it whose page another one has to go on with
 
 
 def copied(names: dict[str, Any]) -> dict[str, Any]:
@@ -186,7 +187,7 @@ class Watch:
     """
 
     def __init__(self, file: Path | None = None) -> None:
-        self.file = file
+        self.file, self.mutants = file, False  # whether any has run here
         self.judged: tuple[int, float, Report] | None = None  # of so many cells, with what is left
         self.stuck: set[Trial] = set()
         if file and file.exists():
@@ -199,6 +200,13 @@ class Watch:
             part = self.file.with_suffix(".part")
             part.write_bytes(pickle.dumps((time.time() + within_s, trial, self.stuck, self.judged)))
             part.replace(self.file)
+
+    def begins_again(self, judged: tuple[int, float, Report]) -> None:
+        """A mutant has left something behind, and a cell fails that fails nowhere else."""
+        if self.file and self.mutants:
+            self.judged = judged
+            self.says(CELL_S)
+            os._exit(AGAIN)
 
 
 def late(file: Path, begun: float) -> bool:
@@ -224,7 +232,12 @@ def judge(
     to_come = sum(bool(checks(source)) for source in sources[first:])
     for cell, source in enumerate(sources):
         watch.says(CELL_S)
-        begin, seconds = spent(), program.go_on()
+        begin = spent()
+        try:
+            seconds = program.go_on()
+        except Exception:
+            watch.begins_again((cell, left, report))
+            raise
         slow = spent() - begin > SLOW_S
         if cell < first:  # judged by a process that got stuck later
             continue
@@ -274,6 +287,7 @@ def spoil(
         report.tried.update(check for check in steady if check[0] == cell)
         if (cell, subject, nth) in watch.stuck:  # the build would not have ended
             continue
+        watch.mutants = True
         watch.says(limit_s + LEAST_S, (cell, subject, nth))  # after limit_s Python has ended it
         try:
             fell = steady - program.outcome(cell, mutant, limit_s)
@@ -324,7 +338,7 @@ def of_process(sources: list[str], expected: list[int], env: dict[str, str]) -> 
                     process.kill()
             if time.time() - begin > PAGE_S:
                 raise BuildError(f"its mutants ran over {PAGE_S} s")
-            if code != -signal.SIGKILL and not out.exists():
+            if code not in (-signal.SIGKILL, AGAIN) and not out.exists():
                 raise BuildError(log.read_text("utf8").strip()[-2000:])
         return pickle.loads(out.read_bytes())
 
