@@ -91,7 +91,7 @@ def test_a_mutant_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> N
     program.go_on()
     endless = ast.parse(program.sources[0].replace("n - 1", "n + 0"))
     with pytest.raises(TimeoutError):
-        program.outcome(0, {0: endless}, limit_s=0.2)
+        program.outcome({0: endless}, limit_s=0.2)
     assert isinstance(sys.modules["__main__"], types.ModuleType)
     assert sys.modules["__main__"] is not program.module
 
@@ -114,6 +114,16 @@ def test_what_a_mutant_leaves_behind_ends_with_its_process() -> None:
         judge.judge(cells)
     report = judge.of_process(cells, [], {**os.environ, "PYTHONPATH": str(book.DOCS)})
     assert report.failed == report.reached == {(0, 0), (1, 0)}
+
+
+def test_a_cell_that_asks_what_is_left_in_memory_is_not_judged() -> None:
+    cells = [
+        "import weakref\nclass Own: pass\nx = Own()\nleft = weakref.ref(x)\nassert left() is x"
+    ]
+    cells += ["del x\nassert left() is None", "n = 2\nassert left() is None and n == 2"]
+    report = judge.of_process(cells, [], {**os.environ, "PYTHONPATH": str(book.DOCS)})
+    assert report.reached == {(0, 0), (1, 0), (2, 0)}
+    assert report.tried == report.failed == {(2, 0)}
 
 
 def test_a_page_sees_no_module_that_only_the_book_needs() -> None:

@@ -87,7 +87,8 @@ class Program:
         """Args: the source of every cell, and the numbers (from 0) of those that have to raise."""
         self.sources, self.expected = sources, expected
         self.module = types.ModuleType("__main__")
-        self.before: list[dict[str, Any]] = []  # the names as they were before each cell
+        self.ran = 0  # cells
+        self.before: dict[str, Any] = {}  # the names as they were before the last of them
         self.noted: dict[Check, bool] = {}  # whether each check that was come to has held
         self.spoiling = False
         vars(builtins)["__note__"] = self.note  # functions of other cells have checks too
@@ -111,10 +112,14 @@ class Program:
             if pyplot := sys.modules.get("matplotlib.pyplot"):
                 pyplot.close("all")
 
-    def go_on(self) -> float:
-        """Run the next cell as it stands; return the seconds that it took."""
-        cell = len(self.before)
-        self.before.append(copied(self.module.__dict__))
+    def go_on(self, keep: bool = True) -> float:
+        """Run the next cell as it stands; return the seconds that it took.
+
+        Args:
+          keep: the names of before, for `outcome`; what they hold stays in memory.
+        """
+        cell, self.ran = self.ran, self.ran + 1
+        self.before = copied(self.module.__dict__) if keep else {}
         begin = time.perf_counter()
         try:
             self.execute(cell, ast.parse(self.sources[cell]), self.module)
@@ -123,14 +128,14 @@ class Program:
                 raise
         return time.perf_counter() - begin
 
-    def outcome(self, last: int, trees: dict[int, ast.Module], limit_s: float) -> set[Check]:
-        """The checks that hold when these cells run, from where the last of them began.
+    def outcome(self, trees: dict[int, ast.Module], limit_s: float) -> set[Check]:
+        """The checks that hold when these cells run, from where the last cell began.
 
         Raises:
           Exception: what a cell raised that is no check.
         """
         module = types.ModuleType("__main__")
-        module.__dict__.update(copied(self.before[last]))
+        module.__dict__.update(copied(self.before))
         before, self.noted, self.spoiling = self.noted, {}, True
         try:
             with limited(limit_s):
@@ -202,11 +207,17 @@ class Watch:
             part.replace(self.file)
 
     def begins_again(self, judged: tuple[int, float, Report]) -> None:
-        """A mutant has left something behind, and a cell fails that fails nowhere else."""
-        if self.file and self.mutants:
+        """A cell fails: by what a mutant has left behind, or because we keep what it had before."""
+        if self.file and self.keeps(judged[0]):
+            if not self.mutants:
+                self.stuck.add((judged[0], -1, -1))
             self.judged = judged
             self.says(CELL_S)
             os._exit(AGAIN)
+
+    def keeps(self, cell: int) -> bool:
+        """Whether the names of before a cell are kept, so that mutants can begin with them."""
+        return (cell, -1, -1) not in self.stuck
 
 
 def late(file: Path, begun: float) -> bool:
@@ -234,7 +245,7 @@ def judge(
         watch.says(CELL_S)
         begin = spent()
         try:
-            seconds = program.go_on()
+            seconds = program.go_on(keep=first <= cell and watch.keeps(cell))
         except Exception:
             watch.begins_again((cell, left, report))
             raise
@@ -247,7 +258,7 @@ def judge(
         if own:
             begin = spent()
             subjects = [one for one in (cell, program.maker(cell)) if one is not None]
-            if cell not in expected and not slow:
+            if cell not in expected and watch.keeps(cell) and not slow:
                 for nth, subject in enumerate(subjects, 1):
                     end = begin + left / to_come * nth / len(subjects)
                     if subject not in expected:
@@ -271,7 +282,7 @@ def spoil(
     source = program.sources[subject]
     trees = {subject: ast.parse(source), cell: ast.parse(program.sources[cell])}
     try:
-        steady = program.outcome(cell, trees, limit_s)  # a cell may not run twice alike
+        steady = program.outcome(trees, limit_s)  # a cell may not run twice alike
     except Exception:
         return
     possible = changes(source)
@@ -290,7 +301,7 @@ def spoil(
         watch.mutants = True
         watch.says(limit_s + LEAST_S, (cell, subject, nth))  # after limit_s Python has ended it
         try:
-            fell = steady - program.outcome(cell, mutant, limit_s)
+            fell = steady - program.outcome(mutant, limit_s)
         except Exception:  # not a check, but the build would have ended
             continue
         report.failed.update(fell)
