@@ -126,6 +126,10 @@ def test_a_cell_that_asks_what_is_left_in_memory_is_not_judged() -> None:
     assert report.tried == report.failed == {(2, 0)}
 
 
+def test_what_a_cell_shows_is_kept_as_ipython_keeps_it() -> None:
+    assert stuck("x = [2 + 1]\nx", "None", "assert [*Out] == [1] and Out[1] is x == [3]") == []
+
+
 def test_a_page_sees_no_module_that_only_the_book_needs() -> None:
     source = "import sys\nassert not {'IPython', 'myst_nb', 'importlib_metadata'} & {*sys.modules}"
     report = judge.of_process([source], [], {**os.environ, "PYTHONPATH": str(book.DOCS)})

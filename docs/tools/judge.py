@@ -87,6 +87,7 @@ class Program:
         """Args: the source of every cell, and the numbers (from 0) of those that have to raise."""
         self.sources, self.expected = sources, expected
         self.module = types.ModuleType("__main__")
+        self.module.__dict__["Out"] = {}
         self.ran = 0  # cells
         self.before: dict[str, Any] = {}  # the names as they were before the last of them
         self.noted: dict[Check, bool] = {}  # whether each check that was come to has held
@@ -105,8 +106,13 @@ class Program:
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
         noted = ast.fix_missing_locations(Noted(cell).visit(copy.deepcopy(tree)))
         main, sys.modules["__main__"] = sys.modules["__main__"], module  # as pickle asks for it
+        shown = noted.body.pop() if noted.body and isinstance(noted.body[-1], ast.Expr) else None
         try:
             exec(compile(noted, file, "exec"), module.__dict__)
+            if isinstance(shown, ast.Expr):
+                value = eval(compile(ast.Expression(shown.value), file, "eval"), module.__dict__)
+                if value is not None:  # as IPython keeps what it shows
+                    module.__dict__["Out"][cell + 1] = value
         finally:
             sys.modules["__main__"] = main
             if pyplot := sys.modules.get("matplotlib.pyplot"):
