@@ -108,12 +108,11 @@ def test_a_mutant_that_only_its_process_can_end(tmp_path: Path) -> None:
 
 
 def test_what_a_mutant_leaves_behind_ends_with_its_process() -> None:
-    cells = ["import os\nos.environ['n'] = str(2 + 1)\nassert os.environ['n'] == '3'"]
+    cells = ["import os\nos.mkdir('new')\nos.environ['n'] = str(2 + 1)"]
+    cells += ["os.environ['n'] = str(2 + 1)\nassert os.environ['n'] == '3'"]
     cells += ["assert os.environ['n'] == '3'"]
-    with pytest.raises(AssertionError):  # of the second cell, in one process
-        judge.judge(cells)
     report = judge.of_process(cells, [], {**os.environ, "PYTHONPATH": str(book.DOCS)})
-    assert report.failed == report.reached == {(0, 0), (1, 0)}
+    assert report.failed == report.reached == {(1, 0), (2, 0)}
 
 
 def test_a_cell_that_asks_what_is_left_in_memory_is_not_judged() -> None:

@@ -346,9 +346,9 @@ def of_process(sources: list[str], expected: list[int], env: dict[str, str]) -> 
         (folder / "cells").write_text(json.dumps([sources, expected]), "utf8")
         command = [sys.executable, "-c", "from tools import judge; judge.main()"]
         while not out.exists():
-            begun = time.time()
+            begun, own = time.time(), tempfile.mkdtemp(dir=folder)  # no file of another's is there
             with log.open("w") as said:
-                process = subprocess.Popen(command, cwd=folder, env=env, stdout=said, stderr=said)
+                process = subprocess.Popen(command, cwd=own, env=env, stdout=said, stderr=said)
             while (code := process.poll()) is None:
                 time.sleep(0.5)
                 if late(folder / "watch", begun) or time.time() - begin > PAGE_S:
@@ -361,11 +361,12 @@ def of_process(sources: list[str], expected: list[int], env: dict[str, str]) -> 
 
 
 def main() -> None:
-    """In that process: where it stands are the cells, and there it leaves the report."""
+    """In that process: above where it stands are the cells, and there it leaves the report."""
     warnings.simplefilter("ignore")
-    sources, expected = json.loads(Path("cells").read_text("utf8"))
-    out = Path("report").absolute()  # a page may go elsewhere
-    report = judge(sources, frozenset(expected), Watch(Path("watch").absolute()))
+    folder = Path.cwd().parent  # a page may go elsewhere
+    sources, expected = json.loads((folder / "cells").read_text("utf8"))
+    report = judge(sources, frozenset(expected), Watch(folder / "watch"))
+    out = folder / "report"
     out.with_suffix(".part").write_bytes(pickle.dumps(report))
     out.with_suffix(".part").replace(out)
     os._exit(0)  # whatever a mutant has left behind
