@@ -129,6 +129,10 @@ def test_what_a_cell_shows_is_kept_as_ipython_keeps_it() -> None:
     assert stuck("x = [2 + 1]\nx", "None", "assert [*Out] == [1] and Out[1] is x == [3]") == []
 
 
+def test_a_mutant_that_exits_ends_no_page() -> None:
+    assert stuck("import sys\nn = 1\nif n == 2:\n    sys.exit(1)", "assert n == 1") == []
+
+
 def test_a_page_sees_no_module_that_only_the_book_needs() -> None:
     source = "import sys\nassert not {'IPython', 'myst_nb', 'importlib_metadata'} & {*sys.modules}"
     report = judge.of_process([source], [], {**os.environ, "PYTHONPATH": str(book.DOCS)})

@@ -308,7 +308,7 @@ def spoil(
         watch.says(limit_s + LEAST_S, (cell, subject, nth))  # after limit_s Python has ended it
         try:
             fell = steady - program.outcome(mutant, limit_s)
-        except Exception:  # not a check, but the build would have ended
+        except (Exception, SystemExit):  # not a check, but the build would have ended
             continue
         report.failed.update(fell)
         for change in batch:
