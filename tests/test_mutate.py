@@ -107,12 +107,23 @@ def test_a_mutant_that_only_its_process_can_end(tmp_path: Path) -> None:
     assert (1, "0 → 1") in [(cell, change.what) for cell, change in report.mutants]
 
 
-def test_what_a_mutant_leaves_behind_ends_with_its_process() -> None:
+def test_what_a_mutant_leaves_behind_ends_with_its_process(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
     cells = ["import os\nos.mkdir('new')\nos.environ['n'] = str(2 + 1)"]
     cells += ["os.environ['n'] = str(2 + 1)\nassert os.environ['n'] == '3'"]
     cells += ["assert os.environ['n'] == '3'"]
     report = judge.of_process(cells, [], {**os.environ, "PYTHONPATH": str(book.DOCS)})
     assert report.failed == report.reached == {(1, 0), (2, 0)}
+    with pytest.raises(AssertionError):  # of the last cell, in one process
+        judge.judge(cells)
+
+
+def test_a_mutant_that_ends_its_process_ends_no_page() -> None:
+    cells = ["import os\nn = 2\nif n == 3:\n    os._exit(9)", "assert n == 2"]
+    env = {**os.environ, "PYTHONPATH": str(book.DOCS)}
+    assert judge.of_process(cells, [], env).tried == {(1, 0)}
+    with pytest.raises(book.BuildError, match="AssertionError"):
+        judge.of_process(["assert 2 == 3"], [], env)
 
 
 def test_a_cell_that_asks_what_is_left_in_memory_is_not_judged() -> None:

@@ -193,8 +193,9 @@ Trial = tuple[int, int, int]  # the cell whose checks are tried, the one mutated
 class Watch:
     """Says in a file how far a page has come, and by when its process will say more.
 
-    A mutant may never end, and a loop that XLA has compiled ends only with its process. So the
-    parent ends that; the next one begins with the same cell and leaves out what was tried last.
+    A mutant may end its process; or never end, and a loop that XLA has compiled ends only with its
+    process, so the parent ends that. The next one begins with the same cell and leaves out what
+    was tried last.
     """
 
     def __init__(self, file: Path | None = None) -> None:
@@ -226,11 +227,11 @@ class Watch:
         return (cell, -1, -1) not in self.stuck
 
 
-def late(file: Path, begun: float) -> bool:
-    """Whether a process that has begun then has not said in its Watch what it would have by now."""
+def last_word(file: Path, begun: float) -> tuple[float, Trial | None]:
+    """By when a process that has begun then says more in its Watch, and what it tries by then."""
     if not file.exists() or file.stat().st_mtime < begun:  # it has not come to say anything
-        return time.time() > begun + CELL_S
-    return time.time() > pickle.loads(file.read_bytes())[0]
+        return begun + CELL_S, None
+    return pickle.loads(file.read_bytes())[:2]
 
 
 def judge(
@@ -335,10 +336,10 @@ def chosen(possible: list[Change], most: int | None = None) -> list[Change]:
 
 
 def of_process(sources: list[str], expected: list[int], env: dict[str, str]) -> Report:
-    """What `judge` finds in a process of its own, begun again as often as its Watch is late.
+    """What `judge` finds in a process of its own, begun again as often as a mutant ends it.
 
     Raises:
-      BuildError: it ended without a report, with what it said; or all took over PAGE_S.
+      BuildError: the page itself ended it, or took over CELL_S in a cell; or all over PAGE_S.
     """
     with tempfile.TemporaryDirectory() as name:  # what a page writes is gone with it
         folder, begin = Path(name), time.time()
@@ -351,12 +352,13 @@ def of_process(sources: list[str], expected: list[int], env: dict[str, str]) -> 
                 process = subprocess.Popen(command, cwd=own, env=env, stdout=said, stderr=said)
             while (code := process.poll()) is None:
                 time.sleep(0.5)
-                if late(folder / "watch", begun) or time.time() - begin > PAGE_S:
+                if time.time() > min(last_word(folder / "watch", begun)[0], begin + PAGE_S):
                     process.kill()
-            if time.time() - begin > PAGE_S:
+            if time.time() > begin + PAGE_S:
                 raise BuildError(f"its mutants ran over {PAGE_S} s")
-            if code not in (-signal.SIGKILL, AGAIN) and not out.exists():
-                raise BuildError(log.read_text("utf8").strip()[-2000:])
+            _, trial = last_word(folder / "watch", begun)
+            if code != AGAIN and not trial and not out.exists():
+                raise BuildError(log.read_text("utf8").strip()[-2000:] or f"it ended with {code}")
         return pickle.loads(out.read_bytes())
 
 
