@@ -135,6 +135,10 @@ def test_what_is_said_of_tracers() -> None:
     assert named(jax.jit(jnp.unique), x) == "dynamic-size"
     distinct = jax.jit(partial(jnp.unique, size=3, fill_value=-1))
     assert distinct(jnp.array([2, 1, 1])).tolist() == [1, 2, -1]
+    with pytest.raises(jax.errors.ConcretizationTypeError):
+        jax.vmap(jnp.unique)(x[None])
+    assert jax.vmap(partial(jnp.unique, size=2))(x[None]).tolist() == [[1.0, 2.0]]  # too small
+    assert jnp.bincount(counts, length=5).tolist() == [1, 1, 1, 0, 0]
 
 
 def test_a_mask_of_rows_has_an_axis_for_each_that_follows() -> None:
