@@ -1,4 +1,4 @@
-"""The peers' environments: one virtual environment each, below build/bench, from its lock file.
+"""The peers' environments: a virtual environment for each lock file, below build/bench.
 
 The lock files are made from the .in files beside them; Keras has the JAX of this book:
 

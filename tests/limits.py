@@ -1,13 +1,10 @@
-"""Which pages keep to the limits of a page, and which tests hold on the Python of the book."""
+"""Which tests hold on the Python of the book alone."""
 
 import sys
 
 import pytest
 
 from tools import book
-
-LONGER: set[str] = set()
-LIMITED = [page.stem for page in book.pages("zh") if page.stem not in LONGER]
 
 PYTHON = (book.ROOT / ".python-version").read_text().strip()
 OF_ITS_PYTHON = pytest.mark.skipif(

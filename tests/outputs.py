@@ -62,7 +62,7 @@ def alike(now: str, then: str) -> bool:
 
 
 def extent(kind: str, points: list[tuple[float, float]]) -> str:
-    """Where something is drawn: any point that moves far moves one of these numbers."""
+    """Where something is drawn, in a few numbers; one point among many may move unseen."""
     xs, ys = zip(*points, strict=True)
     x, y = (f"{min(v):.1f} to {max(v):.1f}, mean {sum(v) / len(v):.1f}" for v in (xs, ys))
     return f"{DRAWN}{kind}: {len(points)} points, x {x}; y {y}"

@@ -1,6 +1,7 @@
 """A small book built as the real one is: what fails is named, what is interrupted does no harm."""
 
 import contextlib
+import fcntl
 import hashlib
 import itertools
 import os
@@ -352,11 +353,16 @@ def truncate(notebook: Path) -> None:
     notebook.write_bytes(notebook.read_bytes()[:500])
 
 
+def change_its_time(notebook: Path) -> None:
+    data = notebook.read_bytes()
+    notebook.write_bytes(re.sub(rb'"seconds": ', b'"seconds": 9', data))
+
+
 def lose_the_digest(notebook: Path) -> None:
     notebook.write_text(notebook.read_text("utf8").replace('"seejax": {', '"other": {'), "utf8")
 
 
-@pytest.mark.parametrize("corrupt", [flip_a_byte, truncate, lose_the_digest])
+@pytest.mark.parametrize("corrupt", [flip_a_byte, truncate, change_its_time, lose_the_digest])
 def test_a_corrupted_cache_is_rebuilt_and_never_shown(
     book: Book, corrupt: Callable[[Path], None]
 ) -> None:
@@ -426,6 +432,20 @@ def test_a_stopped_build_harms_nothing(
     assert book.site() == before, "the last good site stays"
     output = book.build()
     assert executed(output) == (3 if when is during_execution else 0)
+    assert "第二版。" in book.shown("zh") and "First edition." in book.shown("en")
+
+
+def test_a_build_killed_without_its_sphinx_is_waited_for(book: Book) -> None:
+    """As a machine without memory kills: the one process, and not what it has started."""
+    book.edit("第一版。", "第二版。", "zh")
+    book.mark.touch()
+    process = book.start()
+    wait_until(lambda: during_reading(book) or process.popen.poll() is not None)
+    process.send(signal.SIGKILL)
+    assert process.popen.wait() == -signal.SIGKILL
+    with open(book.root / "build" / "lock") as lock, pytest.raises(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Sphinx still writes here
+    assert executed(book.build()) == 0
     assert "第二版。" in book.shown("zh") and "First edition." in book.shown("en")
 
 

@@ -1,5 +1,6 @@
 """Every error of the dictionary is raised and named; every cure works; the command reads it all."""
 
+import dataclasses
 import io
 import os
 import re
@@ -15,6 +16,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from flax import jax_utils, nnx
 from IPython.core.ultratb import AutoFormattedTB
@@ -199,6 +201,8 @@ def test_what_is_said_of_integers() -> None:
     assert jnp.array([-1], "int8") == -1
     for number in 2**40, 2**32 - 1, -1:
         assert jax.random.fold_in(key, number % 2**32).shape == ()
+    assert named(jax.random.key, 2**64) == "int-overflow"
+    assert jax.random.key(2**64 % 2**32) == jax.random.key(0)
     small, one = jnp.int8([-7, 7]), jnp.int32(2)
     for function, other in (lax.div, jnp.divide), (lax.shift_right_logical, jnp.right_shift):
         assert named(function, small[0], one) == "lax-dtypes"
@@ -233,6 +237,8 @@ def test_what_is_said_of_loops_and_branches() -> None:
     assert kept.tolist() == xs.tolist()
     assert (lax.scan(lambda none, x: (none, x), None, xs)[1] == xs).all()
     assert named(lax.switch, 0, [lambda: 1.0, lambda: (2.0,)]) == "cond-branches"
+    assert lax.while_loop(lambda n: n < 100, lambda n: n * 1.5, 1) > 100  # converted
+    assert lax.scan(lambda c, x: (c + x, None), 0, xs)[0] == 3.0
 
     mesh = jax.make_mesh((8,), ("data",))
     put = jax.device_put(jnp.ones(8), NamedSharding(mesh, P("data")))
@@ -300,6 +306,9 @@ def test_what_is_said_of_devices() -> None:
     mesh, turned = (Mesh(np.array(jax.devices())[::i], ("data",)) for i in (1, -1))
     here, there = (jax.device_put(x, NamedSharding(m, P("data"))) for m in (mesh, turned))
     assert named(jnp.add, here, there) == "incompatible-devices"
+    one, two = (jax.device_put(x, jax.devices()[i]) for i in (0, 1))
+    assert named(jax.jit(jnp.add), one, two) == "incompatible-devices"
+    assert jax.jit(lambda a: a + two)(one).devices() == one.devices()  # a constant is copied
     assert (here + jax.device_put(there, here.sharding) == 2.0).all()
 
     place = partial(jax.make_array_from_callback, data_callback=lambda i: np.ones(9)[i])
@@ -339,6 +348,18 @@ def test_what_is_said_of_kinds_of_axes(axis_type: AxisType) -> None:
         assert inside(x).sharding.is_equivalent_to(data, 2)
         assert named(jnp.matmul, x, x.T) == "explicit-sharding"
         assert named(jnp.matmul, x, x.T, out_sharding=P()) == "no-mesh"
+        with pytest.deprecated_call(), mesh:  # the old way
+            assert named(jax.reshard, x, P()) == "no-mesh"
+        whole, parted = (
+            jax.device_put(jnp.zeros(8), NamedSharding(mesh, s)) for s in (P(), P("data"))
+        )
+        assert named(lax.cond, True, lambda: whole, lambda: parted) == "cond-branches"
+        alike = jax.reshard(whole, parted.sharding)
+        assert lax.cond(True, lambda: alike, lambda: parted).sharding.spec == P("data")
+        loop = partial(lax.while_loop, lambda c: c.sum() < 9, lambda c: c + 1 + parted)
+        step = partial(lax.scan, lambda c, _: (c + parted, None), xs=None, length=2)
+        assert named(loop, whole) == "while-carry" and named(step, whole) == "scan-carry"
+        assert loop(alike).max() == 2.0 and step(alike)[0].max() == 0.0
         assert jnp.matmul(x, x.T, out_sharding=NamedSharding(mesh, P())).shape == (8, 8)
         assert x.at[0].get(out_sharding=NamedSharding(mesh, P())).shape == (8,)
 
@@ -357,6 +378,82 @@ def test_what_is_said_of_kinds_of_axes(axis_type: AxisType) -> None:
         jax.jit(within)(x)
     with jax.set_mesh(mesh):
         assert jax.jit(place)(x).sharding.is_equivalent_to(data, 2)
+
+
+def test_what_is_said_of_sizes_and_methods() -> None:
+    x = jnp.array([[0, 5, 0], [0, 0, 5]])
+    found = jax.jit(lambda x: jnp.flatnonzero(x == 5, size=3, fill_value=x.size))(x)
+    assert x.ravel().at[found].set(9).tolist() == [0, 9, 0, 0, 0, 9]
+
+    @dataclasses.dataclass
+    class Scale:
+        factor: float
+
+        def __call__(self, x):
+            return self.factor * x
+
+    with pytest.raises(TypeError, match="unhashable"):
+        jax.jit(Scale(2.0))(3.0)
+    assert jax.jit(Scale(2.0).__call__)(3.0) == 6.0
+    with jax.debug_nans(True):
+        assert named(jax.grad(lambda x: jnp.sqrt(jnp.maximum(x, 0.0))), -1.0) == "nan"
+        assert named(jax.grad(jnp.linalg.norm), jnp.zeros(3)) == "nan"
+        assert jax.grad(lambda x: jnp.sqrt(jnp.maximum(x, 1e-12)))(-1.0) == 0.0
+
+
+def test_what_is_said_of_modules_that_change() -> None:
+    norm, xs = nnx.BatchNorm(3, rngs=nnx.Rngs(0)), jnp.arange(12.0).reshape(4, 1, 3)
+    nnx.scan(lambda m, x: m(x), in_axes=(None, 0), out_axes=0)(norm, xs)
+    assert not norm.mean[...].any()  # lost
+    carry = nnx.scan(lambda m, x: (m, m(x)), in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
+    carry(norm, xs)
+    assert (before := norm.mean[...]).all()
+    nnx.cond(True, lambda m: m(xs[0] + 9), lambda m: xs[0], norm)
+    assert (norm.mean[...] > before).all()
+    with pytest.raises(KeyError, match="dropout"):
+        nnx.Dropout(0.5, rngs=nnx.Rngs(params=0))(jnp.ones(3))
+    assert nnx.Dropout(0.5, rngs=nnx.Rngs(dropout=0))(jnp.ones(3)).shape == (3,)
+
+    class Halves(nn.Module):
+        def setup(self):
+            self.first, self.second = nn.Dense(2), nn.Dense(3)
+
+        def __call__(self, x):
+            return self.first(x)
+
+        def both(self, x):
+            return self.second(self.first(x))
+
+    x, key = jnp.ones((2, 3)), jax.random.key(0)
+    part, whole = (Halves().init(key, x, method=name) for name in ("__call__", "both"))
+    assert named(Halves().apply, part, x, method="both") == "linen-no-param"
+    assert Halves().apply(whole, x, method="both").shape == (2, 3)
+    bound = Halves().bind(whole)
+    assert named(setattr, bound, "more", 1) == "linen-frozen"
+    drop = nn.Dropout(0.5, deterministic=False)
+    assert named(drop.apply, {}, x, rngs={"other": key}) == "linen-rng"
+    assert drop.apply({}, x, rngs={"params": key}).shape == x.shape
+
+
+@pytest.mark.filterwarnings("ignore:Sharding info not provided")
+def test_what_is_said_of_checkpoints(tmp_path: Path) -> None:
+    saved = {"w": jnp.ones(3), "layers": [jnp.ones(3), jnp.ones(2)]}
+    with ocp.StandardCheckpointer() as saver:
+        saver.save(tmp_path / "1", saved)
+        saver.wait_until_finished()
+        longer = saver.restore(tmp_path / "1", saved | {"w": jnp.zeros(4)}, strict=False)
+        assert longer["w"].tolist() == [1.0, 1.0, 1.0, 0.0]
+
+    def part(item):
+        with ocp.PyTreeCheckpointer() as saver:
+            return saver.restore(
+                tmp_path / "1", args=ocp.args.PyTreeRestore(item=item, partial_restore=True)
+            )
+
+    found = part({"w": jnp.zeros(4), "new": jnp.zeros(1)})
+    assert found["w"].shape == (3,) and found["new"].tolist() == [0.0]
+    with pytest.raises(ValueError, match="Length mismatch"):
+        part({"layers": [jnp.zeros(3)]})
 
 
 def test_what_is_said_of_stacked_parameters() -> None:
@@ -413,7 +510,7 @@ def test_what_is_said_of_lists_of_layers() -> None:
 
     layer = nnx.Linear(3, 3, rngs=nnx.Rngs(0))
     assert named(lambda: nnx.List([[layer]])) == named(Net, [layer]) == "nnx-list"
-    for total in None, 0.0:
+    for total in None, 0.0, False, "", len:
         assert named(setattr, Net(None, total), "total", jnp.ones(2)) == "nnx-list"
     for layers in nnx.List([nnx.List([layer])]), nnx.data([[layer]]):
         assert Net(layers).layers[0][0] is layer

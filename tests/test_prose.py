@@ -14,7 +14,10 @@ from tools import pairs
 
 ROOT = Path(__file__).parents[1]
 CHINESE = sorted((ROOT / "docs" / "zh").rglob("*.md"))
-WRITTEN = [*CHINESE, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
+WRITTEN = [
+    *CHINESE,
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.zh.md")),
+]
 MARKDOWN = pairs.markdown()
 
 # Other words for a term, that this book does not use, with the one it does.

@@ -14,7 +14,6 @@ import pytest
 from bs4 import BeautifulSoup, Tag
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from limits import LIMITED
 from processes import Process
 from tools import book, chromium
 
@@ -531,7 +530,7 @@ def test_code_that_only_draws_is_folded(site: Path, name: str) -> None:
     assert not bare, f"tag these cells hide-input: {bare}"
 
 
-@pytest.mark.parametrize("page", [f"{tree}/{name}.html" for tree in LANGUAGES for name in LIMITED])
+@pytest.mark.parametrize("page", PAGES)
 def test_a_page_is_no_longer_than_a_reader_s_patience(site: Path, page: str) -> None:
     text = re.sub(r":tags: \[(?:measured|unwatched)\]\n\n", "", source(page))  # for tests alone
     counts = len(text.splitlines()), len(CELL.findall(text)), len(re.findall(r"(?m)^## ", text))
@@ -578,7 +577,7 @@ def test_next_goes_forward_in_the_order_of_the_book(reader, site: Path, language
     for last, name in itertools.pairwise(order):  # "read next" on the page leads there as well
         ending = soup(f"{language}/{last}.html").select("article section")[-1]
         ahead = ending.select(f"a[href='{name}.html']")
-        assert ahead or last not in LIMITED, f"{last} does not lead to {name}"
+        assert ahead, f"{last} does not lead to {name}"
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -25,7 +25,7 @@ import pytest
 from processes import Process
 from seejax.today.command import main
 from seejax.today.names import Change, changes
-from seejax.today.renaming import LOADED, edited
+from seejax.today.renaming import LOADED, MODULES, edited
 from seejax.today.uses import find
 
 ROOT = Path(__file__).parents[1]
@@ -254,7 +254,32 @@ FOUND = {
     ],
     "import jax\ntry:\n  main()\n  jax.tree_map\nexcept:\n  pass": ["4:3 jax.tree_map"],
     "try:\n  from jax import tree_map\nexcept ImportError:\n  raise": ["2:19 jax.tree_map"],
+    "try:\n  from jax import tree_multimap as t\nexcept:\n  from jax import tree_map as t": [
+        "4:19 jax.tree_map"
+    ],
+    "import jax\nif hasattr(jax.tree_util, 'tree_map'): jax.tree_map(f, x)": ["2:40 jax.tree_map"],
+    "import jax\nif not hasattr(jax.core, 'Primitive'): jax.core.Primitive": [
+        "2:40 jax.core.Primitive"
+    ],
+    "import jax\nif hasattr(x, 'numpy'): x.numpy()\nelse: x.to_py()": ["3:9 jax.Array.to_py"],
+    "import jax\nhasattr(jax, 'tree') and jax.tree_map(f, x)": ["2:26 jax.tree_map"],
+    "import jax\nwith pytest.raises(ValueError): jax.tree_map(f, x)": ["2:33 jax.tree_map"],
+    # what is no test of the version of JAX
+    "import jax\nc = {'jax': jax.__version__, 'lr': 0.1}\nif c['lr'] < 0.5: jax.tree_map(f, x)": [
+        "3:19 jax.tree_map"
+    ],
+    "import jax\nr = init(config=dict(v=jax.__version__))\nif r.a == 1.5: jax.tree_map(f, x)": [
+        "3:16 jax.tree_map"
+    ],
+    "import jax\nif V(jaxopt.__version__) < V('0.8'): jax.tree_map(f, x)": ["2:38 jax.tree_map"],
+    "import jax\nif version('jaxtyping') < '0.1': jax.tree_map(f, x)": ["2:34 jax.tree_map"],
+    "import jax\ndef f():\n  old = jax.__version_info__ < (0, 2)\n"
+    "def g(x, old=False):\n  if old: jax.tree_map(f, x)": ["5:11 jax.tree_map"],
+    "import jax\nif jax.__version_info__[:2] <= (0, 12): jax.tree_map(f, x)": ["2:41 jax.tree_map"],
     # what follows an old name, a star, an alias
+    "import jax.numpy as jnp\nxp: Any = jnp\nxp.product(x)": ["3:1 jax.numpy.product"],
+    "import jax.numpy as jnp\nif (xp := jnp): xp.product(x)": ["2:17 jax.numpy.product"],
+    "from jax import *\ntree_util.tree_multimap(f, t)": ["2:1 jax.tree_util.tree_multimap"],
     "from jax.config import config\nconfig.enable_omnistaging()": [
         "1:24 jax.config.config",
         "2:1 jax.config.enable_omnistaging",
@@ -357,6 +382,15 @@ QUIET = [
     "import jax\nif hasattr(jax, 'new_ref') and hasattr(jax, 'Ref'): ...\n"
     "else: from jax.experimental import MutableArray as Ref",
     "try:\n  from jax import tree_map\nexcept ImportError:\n  def tree_map(f, x): ...",
+    "try:\n  from jax.sharding import Mesh\nexcept ImportError:\n"
+    "  from jax.experimental.maps import Mesh",
+    "import jax\ntry: f = jax.tree.map\nexcept AttributeError: f = jax.tree_map",
+    "try:\n  import jax.example_libraries.stax as s\nexcept:\n  import jax.experimental.stax as s",
+    "import jax\njax.core.Var if hasattr(jax.core, 'Var') else jax.extend.core.Var",
+    "import optax\noptax.hvp if hasattr(optax, 'hvp') else optax.second_order.hvp",
+    "import jax\nf = hasattr(jax, 'tree_map') and jax.tree_map or jax.tree.map",
+    "import jax\nif getattr(jax, 'tree_map', None): jax.tree_map(f, x)",
+    "import jax\nwith pytest.raises(AttributeError): jax.tree_map(f, x)",
     "import jax\ndef f(t):\n  try: return jax.tree_map(g, t)\n"
     "  except AttributeError: return jax.tree.map(g, t)",
     "",
@@ -459,6 +493,7 @@ RENAMED = {
     "import jax\nmatch x:\n  case [math]: jax.lax.prod(x)": None,
     "import jax\nwith f() as math: pass\njax.lax.prod(x)": None,
     # … or a test asks for the version
+    "import jax\n_, minor, _ = jax.__version__.split('.')\nif int(minor) < 4: jax.tree_map": None,
     "import jax\nif jax.__version_info__ >= (0, 2): jax.tree_map": None,
     "import jax\nif old(jax.__version__):\n  from jax import tree_map\n  tree_map(f, x)": None,
     # a name that moved twice
@@ -527,6 +562,7 @@ RUN = {  # what a file prints that --fix has changed
     "print(isinstance(adam(0.1), InitUpdate))": "True",
     "from jax.experimental.sharding import MeshPspecSharding as M, Sharding\n"
     "print(issubclass(M, Sharding))": "True",
+    "from jax import experimental\nprint(len(experimental.stax.Dense(3)))": "2",
     "import jax\nmath = jax.lax\ndef f():\n  import jax\n  return jax.core.Primitive\n"
     "print(f().__name__)": "Primitive",
 }
@@ -547,6 +583,19 @@ def test_what_is_renamed_runs(tmp_path):
         timeout=120,
     )
     assert done.stdout.split() == [*RUN.values()], done.stderr
+
+
+def test_new_names_that_are_modules_are_known():
+    new = {change.now for change in changes().values()} - {""}
+    modules = {name for name in new if name.count(".") and is_module(name)}
+    assert modules - LOADED == MODULES
+
+
+def is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # what it is in is none
+        return False
 
 
 def test_advice_for_safe_map_is_true():

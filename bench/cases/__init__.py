@@ -1,4 +1,4 @@
-"""The cases: what is raced, in which forms, and the rows that follow. One file each.
+"""The cases: what is raced, in which forms, and the rows that follow.
 
 measure(folder, starts) -> case: a dict with title, environments, rows, and what `race.race` adds;
 run.py's CASES lists them. All rows of a case come from one run, in turns: a ratio of two runs would

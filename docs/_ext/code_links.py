@@ -2,8 +2,8 @@
 
 What a name stands for is read from the imports of the page, all its cells together, as they run
 for a reader: after `import jax.numpy as jnp`, jnp.where is jax.numpy.where. A name that a page also
-gives to something of its own is left alone. Addresses come from docs/data/inventories; where a name
-stands there twice in one cell, or in the prose of one section, the first place is linked.
+gives to something of its own is left alone. Addresses come from docs/data/inventories. In
+a cell each place is linked, in the prose of one section the first.
 """
 
 import ast

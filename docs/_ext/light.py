@@ -1,4 +1,4 @@
-"""What a page loads: one style sheet and one script of ours, nothing of the theme's.
+"""What a page loads: one style sheet and one script of ours (two with `see`), none of the theme's.
 
 The theme gives the page its parts, its tables of contents and its words; how it looks and what it
 does is docs/_templates, docs/_static and the browser. Each extension registers its own small script

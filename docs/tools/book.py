@@ -55,6 +55,7 @@ TEXTS = {
     "terms.toml": ("*.zh", "*.en", "*.group", "*.explain.zh", "*.explain.en"),
     "search.toml": ("empty.*", "same.*"),
     "asked.toml": ("*.zh.*", "*.en.*"),
+    "today.toml": ("*.topic", "*.said.zh", "*.said.en", "*.why.zh", "*.why.en"),
 }
 
 

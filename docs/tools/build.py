@@ -39,8 +39,8 @@ def targets() -> dict[str, Path]:
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """One build at a time in a tree; the system lets go of the lock of one that was killed."""
+def alone() -> Iterator[int]:
+    """One build at a time in a tree: a lock, which ends with the last process that holds it."""
     BUILD.mkdir(exist_ok=True)
     with open(BUILD / "lock", "w") as lock:
         try:
@@ -48,18 +48,18 @@ def alone() -> Iterator[None]:
         except BlockingIOError:
             say("build", "another build is at work here; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        yield lock.fileno()
 
 
-@alone()
 def build(draft: bool = False) -> Path:
     """Build what is asked for; return the page to open."""
     sites = targets()
-    for out in sites.values():
-        put_back(out)
-    for file in (DOCS / "data").glob("*.toml"):
-        table(file.name)
-    render(sites, execute(sites), draft)
+    with alone() as lock:
+        for out in sites.values():
+            put_back(out)
+        for file in (DOCS / "data").glob("*.toml"):
+            table(file.name)
+        render(sites, execute(sites), lock, draft)
     if len(sites) < len(LANGUAGES):
         return next(iter(sites.values())) / "index.html"
     choice = BUILD / "html" / "index.html"

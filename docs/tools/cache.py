@@ -1,4 +1,4 @@
-"""Executed notebooks, kept by their key: a file each, checked in every byte before it is shown."""
+"""Executed notebooks, kept by their key: a file each; all that is shown of one is checked."""
 
 import contextlib
 import hashlib
@@ -31,6 +31,11 @@ def content(notebook: nbformat.NotebookNode) -> str:
     return hashlib.sha256(json.dumps(code, sort_keys=True).encode()).hexdigest()
 
 
+def seal(notebook: nbformat.NotebookNode, seconds: float) -> str:
+    """A digest of all that is shown of it: its cells, and on `about` how long they took."""
+    return hashlib.sha256(f"{content(notebook)} {seconds}".encode()).hexdigest()
+
+
 def newest(pattern: str) -> list[Path]:
     return sorted(FOLDER.glob(pattern), key=lambda path: path.stat().st_mtime, reverse=True)
 
@@ -40,7 +45,8 @@ def load(key: str) -> nbformat.NotebookNode | None:
     for path in newest(f"*.{key}.ipynb"):
         try:
             notebook = read(path.read_text("utf8"))
-            if notebook.metadata.seejax.content != content(notebook):
+            kept = notebook.metadata.seejax
+            if kept.seal != seal(notebook, kept.seconds):
                 raise ValueError("it is not what was written")
         except Exception as error:  # whatever is broken in there, the answer is the same
             say("execute", f"{path.name} dropped ({type(error).__name__}: {error})")
@@ -54,7 +60,8 @@ def load(key: str) -> nbformat.NotebookNode | None:
 def save(page: str, key: str, notebook: nbformat.NotebookNode, seconds: float) -> None:
     """Keep what was executed, and the newest few states of the page beside it."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    notebook.metadata["seejax"] = {"content": content(notebook), "seconds": round(seconds, 1)}
+    took = round(seconds, 1)
+    notebook.metadata["seejax"] = {"seal": seal(notebook, took), "seconds": took}
     path = FOLDER / f"{page}.{key}.ipynb"
     new = path.with_suffix(f".{os.getpid()}.new")
     try:

@@ -70,8 +70,8 @@ def forget(work: Path, now: State) -> None:
             page.unlink()
 
 
-def sphinx(language: str, now: State) -> subprocess.Popen:
-    """Start Sphinx for one language."""
+def sphinx(language: str, now: State, lock: int) -> subprocess.Popen:
+    """Start Sphinx for one language; should we be killed, it holds our lock until it ends."""
     work = WORK / language
     forget(work, now)
     command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-W", "--keep-going"]
@@ -82,21 +82,27 @@ def sphinx(language: str, now: State) -> subprocess.Popen:
         stderr=subprocess.STDOUT,
         text=True,
         encoding="utf8",
+        pass_fds=[lock],
     )
+
+
+def beside(out: Path, what: str) -> Path:
+    """The site to come, or the one before, beside the one that is read."""
+    return out.with_name(f"{out.name}.{what}")
 
 
 def put_back(out: Path) -> None:
     """Bring back the last good site of a build that was killed while it put a new one in place."""
-    old = out.with_name(out.name + ".old")
+    old = beside(out, "old")
     if old.exists() and not out.exists():
         old.rename(out)
 
 
-def publish(language: str, now: State, out: Path, draft: bool) -> None:
-    """Put a finished site in its place at once; until then the last good one stays."""
+def stage(language: str, now: State, out: Path, draft: bool) -> None:
+    """Put a finished site beside the place where it is read; there the last good one stays."""
     (WORK / language / "finished").write_text(json.dumps(now), "utf8")
-    new, old = out.with_name(out.name + ".new"), out.with_name(out.name + ".old")
-    for leftover in (new, old):
+    new = beside(out, "new")
+    for leftover in (new, beside(out, "old")):
         shutil.rmtree(leftover, ignore_errors=True)
     try:
         shutil.copytree(WORK / language / "html", new)
@@ -105,16 +111,27 @@ def publish(language: str, now: State, out: Path, draft: bool) -> None:
     except OSError as error:  # shutil.Error has a list of them
         why = error.strerror or error.args[0][0][2]
         raise BuildError(f"{new.relative_to(out.parents[1])}: {why}; the last site stays") from None
+
+
+def publish(out: Path) -> None:
+    """Put a staged site in its place, by two renames."""
     if out.exists():
-        out.rename(old)
-    new.rename(out)
-    shutil.rmtree(old, ignore_errors=True)
+        out.rename(beside(out, "old"))
+    beside(out, "new").rename(out)
+    shutil.rmtree(beside(out, "old"), ignore_errors=True)
 
 
 def render(
-    targets: dict[str, Path], executed: dict[Path, nbformat.NotebookNode], draft: bool = False
+    targets: dict[str, Path],
+    executed: dict[Path, nbformat.NotebookNode],
+    lock: int,
+    draft: bool = False,
 ) -> None:
-    """Both languages at once; every warning is an error. A draft's pages have no policy."""
+    """Both languages at once; every warning is an error. A draft's pages have no policy.
+
+    Args:
+      lock: the descriptor that says that this build is at work.
+    """
     begin = time.perf_counter()
     cache.hand_over(executed.values(), EXECUTED)
     states = {language: state(language, executed) for language in targets}
@@ -122,7 +139,7 @@ def render(
     failed = []
     try:
         for language in targets:
-            running[language] = sphinx(language, states[language])
+            running[language] = sphinx(language, states[language], lock)
         for language, process in running.items():
             output = process.communicate()[0].replace(f"{ROOT}{os.sep}", "")
             for line in output.splitlines():
@@ -141,4 +158,6 @@ def render(
     for language, out in targets.items():
         notebooks.write(language, executed, WORK / language / "html")
         markdown.write(language, executed, WORK / language / "html")
-        publish(language, states[language], out, draft)
+        stage(language, states[language], out, draft)
+    for out in targets.values():  # all is well
+        publish(out)

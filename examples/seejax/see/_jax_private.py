@@ -1,4 +1,4 @@
-"""The only file that reads what JAX does not document.
+"""The only file that imports JAX's private modules, or reads its private attributes.
 
 `JaxprEqn.source_info` says where an equation comes from, `Traced._params` what a jitted function
 carries besides its program, and only JAX itself knows what its caches compare. None of them has a

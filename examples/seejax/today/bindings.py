@@ -2,6 +2,7 @@
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable
 
 import libcst as cst
@@ -77,6 +78,8 @@ class Bindings(Syntax):
             own := self.parents[outer], cst.Assign
         ):
             return own.value
+        if isinstance(outer, cst.AnnAssign | cst.NamedExpr) and outer.target is target:
+            return outer.value
         if isinstance(outer, cst.Element) and isinstance(left := self.parents[outer], cst.Tuple):
             right = self.given(left)  # of a, b = x, y
             if isinstance(right, cst.Tuple) and len(right.elements) == len(left.elements):
@@ -154,16 +157,16 @@ class Bindings(Syntax):
         return "" if change(name) else name  # told where it is assigned
 
     @functools.cached_property
-    def rebound(self) -> set[str]:
-        """The names that something else than an import binds, or unbinds, anywhere in the file."""
+    def rebound(self) -> Counter[str]:
+        """How often something else than an import binds, or unbinds, a name in the file."""
         binding = cst.Param | cst.MatchAs | cst.MatchStar | cst.MatchMapping | cst.NameItem
-        return {
+        return Counter(
             node.value
             for node in self.parents
             if isinstance(node, cst.Name)
             if isinstance(self.parents[node], binding)
             or self.contexts.get(node) in (ExpressionContext.STORE, ExpressionContext.DEL)
-        }
+        )
 
 
 def spelled(node: cst.CSTNode, bound: str) -> str:

@@ -15,7 +15,8 @@ from seejax.today.syntax import local_of, name_of, root_of
 
 ABSENT = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception"}
 VERSION = re.compile(  # of a library: jax.__version__, version("jax"), JAX_VERSION
-    r"(jax|flax|optax)(?:[\w.]*[._])?version|(?<![a-z])version\w*\W{0,4}(jax|flax|optax)",
+    r"(?<![a-z])(?:(jax|flax|optax)(?:lib)?(?:\.[\w.]*|_\w*)?version"
+    r"|version\w*\W{0,4}(jax|flax|optax)(?:lib)?(?![a-z]))",
     re.IGNORECASE,
 )
 COMPARED = {"<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne}
@@ -49,16 +50,28 @@ class Conditions(Bindings):
         """Whether it is not reached today, or a handler gives another name for it."""
         if any(self.holds(test, found) is (not so) for test, so in self.conditions(node)):
             return True
-        return any(
-            isinstance(outer, cst.Try) and inner is outer.body and self.falls_back(outer, node)
-            for outer, inner in self.around(node)
-        )
+        return any(self.caught(outer, inner, node) for outer, inner in self.around(node))
+
+    def caught(self, outer: cst.CSTNode, inner: cst.CSTNode, node: cst.CSTNode) -> bool:
+        """Whether another name is there when this one is missing, or its absence is the point."""
+        match outer:
+            case cst.Try() if inner is outer.body:
+                return self.falls_back(outer, node)
+            case cst.Try() if isinstance(inner, cst.ExceptHandler):
+                return self.is_fallback(outer, inner, node)
+            case cst.With() if inner is outer.body:  # with pytest.raises(AttributeError): ...
+                called = [item.item for item in outer.items if isinstance(item.item, cst.Call)]
+                checks = [c for c in called if name_of(c.func).lower().endswith("raises")]
+                return any(self.absence(arg.value) for c in checks for arg in c.args)
+        return False
 
     def conditions(self, node: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, bool]]:
         """The tests on the way to a node, and whether each has to hold."""
         for outer, inner in self.around(node):
             if isinstance(outer, cst.If | cst.IfExp) and inner is not outer.test:
                 yield outer.test, inner is outer.body
+            if isinstance(outer, cst.BooleanOperation) and inner is outer.right:
+                yield outer.left, isinstance(outer.operator, cst.And)
 
     def versioned(self, node: cst.CSTNode) -> str:
         """A word about it, where a test on the way asks for the version of a library."""
@@ -68,7 +81,7 @@ class Conditions(Bindings):
     def holds(self, test: cst.CSTNode, found: Change) -> bool | None:
         """Whether a condition holds today; None where that cannot be seen."""
         match test:
-            case cst.Name(value=name) if len(self.values.get(name, ())) == 1:
+            case cst.Name(value=name) if self.values.get(name) and self.rebound[name] == 1:
                 return self.holds(self.values[name][0], found)
             case cst.UnaryOperation(operator=cst.Not(), expression=inner):
                 return {True: False, False: True, None: None}[self.holds(inner, found)]
@@ -78,19 +91,24 @@ class Conditions(Bindings):
                 return enough if enough in told else None if None in told else not enough
             case cst.Comparison(left=left, comparisons=[cst.ComparisonTarget() as target]):
                 return self.compared(left, self.code(target.operator).strip(), target.comparator)
-            case cst.Call(args=[asked, cst.Arg(value=cst.SimpleString() as text)]):
-                leaf, name = (
-                    text.evaluated_value,
-                    f"{self.meant(asked.value)}.{text.evaluated_value}",
-                )
-                if self.code(test.func) != "hasattr" or not (found.method or is_ours(name)):
-                    return None
-                words = re.findall(r"\w+", found.now + found.write)
-                if leaf in words or any(name == c.now for c in changes().values()):
-                    return True
-                if found.old.endswith(f".{leaf}") or ((c := change(name)) and c.kind == "removed"):
-                    return False
+            case cst.Call(args=[asked, cst.Arg(value=cst.SimpleString() as text), *default]):
+                given = self.code(test.func), *(self.code(arg.value) for arg in default)
+                if given in (("hasattr",), ("getattr", "None"), ("getattr", "False")):
+                    return self.there(self.meant(asked.value), str(text.evaluated_value), found)
         return None
+
+    def there(self, owner: str, leaf: str, found: Change) -> bool | None:
+        """Whether a name is there today that the file asks for where it uses an old one."""
+        name, advice = f"{owner}.{leaf}", f"{found.now} {found.write}"
+        if found.method and not is_ours(owner):  # of an object: hasattr(x, "to_py")
+            told = leaf in re.findall(r"\.(\w+)", advice)
+            return True if told else False if found.old.endswith(f".{leaf}") else None
+        if not is_ours(name):
+            return None
+        if (gone := change(name)) and gone.kind == "removed":
+            return False
+        new = {*re.findall(r"[\w.]+", advice), *(c.now for c in changes().values())}
+        return True if any(f"{each}.".startswith(f"{name}.") for each in new) else None
 
     def compared(self, left: cst.CSTNode, sign: str, right: cst.CSTNode) -> bool | None:
         """Whether a comparison with a version holds today, as Python would have it."""
@@ -101,8 +119,10 @@ class Conditions(Bindings):
         today, version = newest((asked[1] or asked[2]).lower()), self.code(given)
         if isinstance(given, cst.SimpleString):
             sides = today, given.evaluated_value  # compared as text
-        elif re.fullmatch(r"\D*\d+((\.|,\s*)\d+)+\D*", version):
+        elif re.fullmatch(r"\D*\d+((\.|,\s*)\d+)+\D*", version) and not m.matches(given, m.Float()):
             sides = [[int(n) for n in re.findall(r"\d+", text)] for text in (today, version)]
+            if part := re.search(r"\[:(\d)\]", self.code(left if first else right)):
+                sides[0] = sides[0][: int(part[1])]  # jax.__version_info__[:2]
         else:
             return None
         return COMPARED[sign](*(sides if first else reversed(sides)))
@@ -117,22 +137,49 @@ class Conditions(Bindings):
     def values(self) -> dict[str, list[cst.BaseExpression]]:
         """What is assigned to each name, wherever it speaks of a version."""
         told: dict[str, list[cst.BaseExpression]] = {}
+        noted = m.Dict() | m.Arg(keyword=m.Name())  # among other things, as in a log
         for node in self.parents:
-            if isinstance(node, cst.Assign) and VERSION.search(self.code(node.value)):
+            if not isinstance(node, cst.Assign) or not VERSION.search(self.code(node.value)):
+                continue
+            if not m.findall(node.value, noted):
                 for target in node.targets:
-                    told.setdefault(name_of(target.target), []).append(node.value)
+                    parts = getattr(target.target, "elements", None)  # major, minor, *_ = ...
+                    for each in [part.value for part in parts] if parts else [target.target]:
+                        told.setdefault(name_of(each), []).append(node.value)
         return told
 
     def falls_back(self, node: cst.Try, use: cst.CSTNode) -> bool:
         """Whether a handler gives what the use gives: from elsewhere, and no mere stand-in."""
         wanted = self.targets(use if isinstance(use, cst.ImportAlias) else self.binder(use))
         for handler in node.handlers:
-            caught = self.code(handler.type) if handler.type else "Exception"
-            if wanted and ABSENT & set(re.findall(r"\w+", caught)):
+            if wanted and self.absence(handler.type):
                 given = [self.targets(s) for s in m.findall(handler, GIVES) if self.earnest(s)]
                 if wanted <= set().union(*given):
                     return True
         return False
+
+    def is_fallback(self, node: cst.Try, handler: cst.ExceptHandler, use: cst.CSTNode) -> bool:
+        """Whether what is tried gives it, by names that are there: then nothing comes here."""
+        wanted = self.targets(use if isinstance(use, cst.ImportAlias) else self.binder(use))
+        tried = [s for s in m.findall(node.body, GIVES) if self.earnest(s)]
+        given = set().union(*(self.targets(s) for s in tried if not self.is_old(s)))
+        return bool(wanted) and self.absence(handler.type) and wanted <= given
+
+    def absence(self, caught: cst.CSTNode | None) -> bool:
+        """Whether it names an error of a missing name; of `except:` there is nothing to name."""
+        return not caught or bool(ABSENT & set(re.findall(r"\w+", self.code(caught))))
+
+    def is_old(self, statement: cst.CSTNode) -> bool:
+        """Whether it spells a name that is gone."""
+        match statement:
+            case cst.Import(names=[*aliases]):
+                told = [name_of(alias.name) for alias in aliases]
+            case cst.ImportFrom(module=module, names=[*aliases]):
+                told = [f"{name_of(module)}.{name_of(alias.name)}" for alias in aliases]
+            case _:
+                told = [self.meant(n) for n in m.findall(statement, m.Name() | m.Attribute())]
+        found = [changes().get(f"import {name}") or change(name) for name in told]
+        return any(each and each.kind == "removed" for each in found)
 
     def earnest(self, statement: cst.CSTNode) -> bool:
         """Whether it imports or defines a name, or gives something of a library."""

@@ -16,6 +16,9 @@ LOADED |= {"jax.tree", "jax.tree_util", "jax.interpreters", "jax.nn", "jax.rando
 LOADED |= {"functools", "itertools", "math"}
 LOADED |= {"flax", "flax.linen", "optax", "optax.contrib", "optax.tree_utils"}
 LOADED |= {"optax.second_order"}
+# New names that are modules, and have to be imported as such.
+MODULES = {"jax.example_libraries.optimizers", "jax.example_libraries.stax"}
+MODULES |= {"jax.experimental.array_serialization", "flax.nnx"}
 
 
 @dataclass(frozen=True, order=True)
@@ -104,9 +107,10 @@ class Renaming(Conditions):
             return ()
         if new.startswith(bound + "."):
             near = new.removeprefix(bound)
-            if new.rpartition(".")[0] in LOADED or near.count(".") == 1:
+            loaded = new.rpartition(".")[0] in LOADED or near.count(".") == 1
+            if loaded and new not in MODULES:
                 return (self.replaced(part, local + near),)
-        package, module = root_of(new), new.rpartition(".")[0] or new
+        package, module = root_of(new), new if new in MODULES else new.rpartition(".")[0] or new
         here = {self.assigned(a, 0) for a in access.scope[package]}
         if here - {package} or package in self.rebound:
             return ()

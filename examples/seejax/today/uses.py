@@ -157,7 +157,7 @@ class Uses(Renaming):
         if any(root_of(module) not in LIBRARIES for module in starred):
             return ""
         for found in (f"{module}.{name}" for module in starred):
-            if any(old == found or old.startswith(f"{found}(") for old in changes()):
+            if any(old == found or old.startswith((f"{found}(", f"{found}.")) for old in changes()):
                 return found
         return ""
 
