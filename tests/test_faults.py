@@ -56,7 +56,9 @@ def test_what_is_edited_while_pages_run_is_run_again_and_kept_under_no_old_name(
 ) -> None:
     """A page that edits by its own hand the module that it shows after its key was made."""
     tiny = small.root / "examples" / "seejax" / "tiny.py"
-    edit = f"open({str(tiny)!r}, 'w').write('value = 40 + 3')"
+    new = f"pathlib.Path({str(tiny)!r} + '.new')"
+    edit = f"import pathlib\n{new}.write_text('value = 40 + 3')\n"
+    edit += f"{new}.replace({str(tiny)!r})"  # at once: another page imports it
     small.add("edits", f"{edit}\nfrom seejax import tiny\ntiny.value")
     assert small.build("-c", EXECUTE).count("edited meanwhile: once more") == 1
     (kept,) = (small.root / "build" / "cache").glob("edits.*")
