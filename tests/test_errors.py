@@ -203,6 +203,9 @@ def test_what_is_said_of_integers() -> None:
         assert jax.random.fold_in(key, number % 2**32).shape == ()
     assert named(jax.random.key, 2**64) == "int-overflow"
     assert jax.random.key(2**64 % 2**32) == jax.random.key(0)
+    seed = 3_000_000_000
+    assert named(jax.jit(jax.random.key), seed) == "int-overflow"
+    assert jax.jit(jax.random.key)(np.uint32(seed)) == jax.random.key(seed)
     small, one = jnp.int8([-7, 7]), jnp.int32(2)
     for function, other in (lax.div, jnp.divide), (lax.shift_right_logical, jnp.right_shift):
         assert named(function, small[0], one) == "lax-dtypes"
@@ -309,6 +312,10 @@ def test_what_is_said_of_devices() -> None:
     one, two = (jax.device_put(x, jax.devices()[i]) for i in (0, 1))
     assert named(jax.jit(jnp.add), one, two) == "incompatible-devices"
     assert jax.jit(lambda a: a + two)(one).devices() == one.devices()  # a constant is copied
+    with pytest.raises(ValueError, match="not equal to the size of the mesh"):
+        explicit = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Explicit,))
+        parted = jax.device_put(x, NamedSharding(explicit, P("data")))
+        jax.jit(lambda a: a + parted)(one)
     assert (here + jax.device_put(there, here.sharding) == 2.0).all()
 
     place = partial(jax.make_array_from_callback, data_callback=lambda i: np.ones(9)[i])

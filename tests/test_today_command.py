@@ -264,6 +264,15 @@ FOUND = {
     "import jax\nif hasattr(x, 'numpy'): x.numpy()\nelse: x.to_py()": ["3:9 jax.Array.to_py"],
     "import jax\nhasattr(jax, 'tree') and jax.tree_map(f, x)": ["2:26 jax.tree_map"],
     "import jax\nwith pytest.raises(ValueError): jax.tree_map(f, x)": ["2:33 jax.tree_map"],
+    "import jax\nwith pytest.raises(Exception): jax.tree_map(f, x)": ["2:32 jax.tree_map"],
+    "import jax\nwith pytest.raises(AttributeError): g(jax.tree_map(f, x))": ["2:39 jax.tree_map"],
+    "import jax\ntry: p = jax.tree.map(f, load(x))\nexcept Exception: p = jax.tree_map(f, y)": [
+        "3:23 jax.tree_map"
+    ],
+    "import jax\nV = jax.__version_info__[:2]\nif V == (0, 12): jax.tree_map(f, x)": [
+        "3:18 jax.tree_map"
+    ],
+    "import jax\nif jax.__version_info__[0:2] == (0, 12): jax.tree_map": ["2:42 jax.tree_map"],
     # what is no test of the version of JAX
     "import jax\nc = {'jax': jax.__version__, 'lr': 0.1}\nif c['lr'] < 0.5: jax.tree_map(f, x)": [
         "3:19 jax.tree_map"
@@ -390,6 +399,12 @@ QUIET = [
     "import optax\noptax.hvp if hasattr(optax, 'hvp') else optax.second_order.hvp",
     "import jax\nf = hasattr(jax, 'tree_map') and jax.tree_map or jax.tree.map",
     "import jax\nif getattr(jax, 'tree_map', None): jax.tree_map(f, x)",
+    "import jax\nif getattr(jax, 'tree', None) is None: jax.tree_map(f, x)",
+    "import jax\nNEW = hasattr(jax, 'tree')\nif not NEW: jax.tree_map(f, x)",
+    "import jax\nOLD: bool = jax.__version_info__ < (0, 4, 25)\nif OLD: jax.tree_map(f, x)",
+    "import jax\ndef f(t):\n  try: return jax.tree.map(g, t)\n"
+    "  except AttributeError: return jax.tree_map(g, t)",
+    "import jax\nwith self.assertRaisesRegex(AttributeError, 'x'): jax.tree_map(f, x)",
     "import jax\nwith pytest.raises(AttributeError): jax.tree_map(f, x)",
     "import jax\ndef f(t):\n  try: return jax.tree_map(g, t)\n"
     "  except AttributeError: return jax.tree.map(g, t)",

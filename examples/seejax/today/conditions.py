@@ -13,12 +13,14 @@ from seejax.today.bindings import Bindings, is_ours, spelled
 from seejax.today.names import LIBRARIES, Change, change, changes, newest
 from seejax.today.syntax import local_of, name_of, root_of
 
-ABSENT = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception"}
+MISSING = {"ImportError", "ModuleNotFoundError", "AttributeError"}
+ABSENT = MISSING | {"Exception"}
 VERSION = re.compile(  # of a library: jax.__version__, version("jax"), JAX_VERSION
     r"(?<![a-z])(?:(jax|flax|optax)(?:lib)?(?:\.[\w.]*|_\w*)?version"
     r"|version\w*\W{0,4}(jax|flax|optax)(?:lib)?(?![a-z]))",
     re.IGNORECASE,
 )
+RAISES = re.compile(r"(^|\.)(raises|assertRaises)(Regex)?$")
 COMPARED = {"<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne}
 GIVES = m.Import() | m.ImportFrom() | m.Assign() | m.Return()
 GIVES |= m.FunctionDef() | m.ClassDef()
@@ -61,9 +63,19 @@ class Conditions(Bindings):
                 return self.is_fallback(outer, inner, node)
             case cst.With() if inner is outer.body:  # with pytest.raises(AttributeError): ...
                 called = [item.item for item in outer.items if isinstance(item.item, cst.Call)]
-                checks = [c for c in called if name_of(c.func).lower().endswith("raises")]
-                return any(self.absence(arg.value) for c in checks for arg in c.args)
+                checks = [c for c in called if RAISES.search(name_of(c.func))]
+                asked = any(self.absence(arg.value, MISSING) for c in checks for arg in c.args)
+                return asked and self.is_the_point(node)
         return False
+
+    def is_the_point(self, node: cst.CSTNode) -> bool:
+        """Whether a statement is the name, or a call of it, and nothing before can fail."""
+        outer = self.parents[node]
+        while isinstance(outer, cst.Attribute) or (
+            isinstance(outer, cst.Call) and outer.func is node
+        ):
+            node, outer = outer, self.parents[outer]
+        return isinstance(outer, cst.Expr | cst.Assign)
 
     def conditions(self, node: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, bool]]:
         """The tests on the way to a node, and whether each has to hold."""
@@ -89,6 +101,12 @@ class Conditions(Bindings):
                 told = {self.holds(left, found), self.holds(right, found)}
                 enough = isinstance(sign, cst.Or)
                 return enough if enough in told else None if None in told else not enough
+            case cst.Comparison(
+                left=cst.Call() as asked,
+                comparisons=[cst.ComparisonTarget(operator=sign, comparator=cst.Name("None"))],
+            ) if isinstance(sign, cst.Is | cst.IsNot):
+                told = self.holds(asked, found)
+                return None if told is None else told is isinstance(sign, cst.IsNot)
             case cst.Comparison(left=left, comparisons=[cst.ComparisonTarget() as target]):
                 return self.compared(left, self.code(target.operator).strip(), target.comparator)
             case cst.Call(args=[asked, cst.Arg(value=cst.SimpleString() as text), *default]):
@@ -121,7 +139,7 @@ class Conditions(Bindings):
             sides = today, given.evaluated_value  # compared as text
         elif re.fullmatch(r"\D*\d+((\.|,\s*)\d+)+\D*", version) and not m.matches(given, m.Float()):
             sides = [[int(n) for n in re.findall(r"\d+", text)] for text in (today, version)]
-            if part := re.search(r"\[:(\d)\]", self.code(left if first else right)):
+            if part := re.search(r"\[0?:(\d)\]", self.told(left if first else right)):
                 sides[0] = sides[0][: int(part[1])]  # jax.__version_info__[:2]
         else:
             return None
@@ -135,24 +153,27 @@ class Conditions(Bindings):
 
     @functools.cached_property
     def values(self) -> dict[str, list[cst.BaseExpression]]:
-        """What is assigned to each name, wherever it speaks of a version."""
+        """What is assigned to each name, wherever it speaks of a version or asks for a name."""
         told: dict[str, list[cst.BaseExpression]] = {}
         noted = m.Dict() | m.Arg(keyword=m.Name())  # among other things, as in a log
         for node in self.parents:
-            if not isinstance(node, cst.Assign) or not VERSION.search(self.code(node.value)):
+            if not isinstance(node, cst.Assign | cst.AnnAssign | cst.NamedExpr) or not node.value:
                 continue
-            if not m.findall(node.value, noted):
-                for target in node.targets:
-                    parts = getattr(target.target, "elements", None)  # major, minor, *_ = ...
-                    for each in [part.value for part in parts] if parts else [target.target]:
-                        told.setdefault(name_of(each), []).append(node.value)
+            code = self.code(node.value)
+            if not (VERSION.search(code) or "hasattr(" in code) or m.findall(node.value, noted):
+                continue
+            several = isinstance(node, cst.Assign)
+            for target in [each.target for each in node.targets] if several else [node.target]:
+                parts = getattr(target, "elements", None)  # major, minor, *_ = ...
+                for each in [part.value for part in parts] if parts else [target]:
+                    told.setdefault(name_of(each), []).append(node.value)
         return told
 
     def falls_back(self, node: cst.Try, use: cst.CSTNode) -> bool:
         """Whether a handler gives what the use gives: from elsewhere, and no mere stand-in."""
         wanted = self.targets(use if isinstance(use, cst.ImportAlias) else self.binder(use))
         for handler in node.handlers:
-            if wanted and self.absence(handler.type):
+            if wanted and self.absence(handler.type, ABSENT):
                 given = [self.targets(s) for s in m.findall(handler, GIVES) if self.earnest(s)]
                 if wanted <= set().union(*given):
                     return True
@@ -163,11 +184,14 @@ class Conditions(Bindings):
         wanted = self.targets(use if isinstance(use, cst.ImportAlias) else self.binder(use))
         tried = [s for s in m.findall(node.body, GIVES) if self.earnest(s)]
         given = set().union(*(self.targets(s) for s in tried if not self.is_old(s)))
-        return bool(wanted) and self.absence(handler.type) and wanted <= given
+        caught = set(re.findall(r"\w+", self.code(handler.type))) if handler.type else ABSENT
+        if m.findall(node.body, m.Call()) and not caught <= MISSING:  # a call may fail otherwise
+            return False
+        return bool(wanted and caught & ABSENT) and wanted <= given
 
-    def absence(self, caught: cst.CSTNode | None) -> bool:
+    def absence(self, caught: cst.CSTNode | None, errors: set[str]) -> bool:
         """Whether it names an error of a missing name; of `except:` there is nothing to name."""
-        return not caught or bool(ABSENT & set(re.findall(r"\w+", self.code(caught))))
+        return not caught or bool(errors & set(re.findall(r"\w+", self.code(caught))))
 
     def is_old(self, statement: cst.CSTNode) -> bool:
         """Whether it spells a name that is gone."""
