@@ -17,6 +17,7 @@ import os
 import re
 import sys
 import tomllib
+import warnings
 from pathlib import Path
 from typing import NamedTuple
 
@@ -162,6 +163,8 @@ def message(code: str) -> str:
     >>> message("1 / 0")
     'ZeroDivisionError: division by zero'
     """
+    # When Orbax fails it leaves coroutines; Python finds them whenever it comes to it.
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     linecache.cache["example.py"] = (len(code), None, code.splitlines(keepends=True), "example.py")
     try:
         with contextlib.redirect_stdout(io.StringIO()):
