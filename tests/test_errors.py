@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -524,6 +525,21 @@ def test_what_is_said_of_lists_of_layers() -> None:
 
 
 # -- the command, on tracebacks as they are met ----------------------------------------------------
+
+
+def test_what_a_program_leaves_behind_is_not_heard_later() -> None:
+    """As Orbax leaves a coroutine; Python finds it in some later cell of the page."""
+
+    async def left() -> None:
+        pass
+
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        errors.message("1 / 0")
+        left()
+        warnings.warn("another", RuntimeWarning, stacklevel=1)
+    assert [str(each.message) for each in heard] == ["another"]
+
 
 NOISE = "INFO:root:epoch 3\n训练中：第 3 轮\r 57%|█████▋    | 4/7 [00:01<00:00]\n"
 AFTER = '\nTraceback (most recent call last):\n  File "x.py", line 1\nOSError: [Errno 9] 坏了\n'

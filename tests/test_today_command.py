@@ -266,6 +266,9 @@ FOUND = {
     "import jax\nwith pytest.raises(ValueError): jax.tree_map(f, x)": ["2:33 jax.tree_map"],
     "import jax\nwith pytest.raises(Exception): jax.tree_map(f, x)": ["2:32 jax.tree_map"],
     "import jax\nwith pytest.raises(AttributeError): g(jax.tree_map(f, x))": ["2:39 jax.tree_map"],
+    "import jax\nwith pytest.raises(AttributeError):\n  g()\n  jax.tree_map(f, x)": [
+        "4:3 jax.tree_map"
+    ],
     "import jax\ntry: p = jax.tree.map(f, load(x))\nexcept Exception: p = jax.tree_map(f, y)": [
         "3:23 jax.tree_map"
     ],

@@ -64,12 +64,12 @@ class Conditions(Bindings):
             case cst.With() if inner is outer.body:  # with pytest.raises(AttributeError): ...
                 called = [item.item for item in outer.items if isinstance(item.item, cst.Call)]
                 checks = [c for c in called if RAISES.search(name_of(c.func))]
-                asked = any(self.absence(arg.value, MISSING) for c in checks for arg in c.args)
-                return asked and self.is_the_point(node)
+                asked = any(MISSING & self.named(arg.value) for c in checks for arg in c.args)
+                return asked and len(inner.body) == 1 and self.is_the_point(node)
         return False
 
     def is_the_point(self, node: cst.CSTNode) -> bool:
-        """Whether a statement is the name, or a call of it, and nothing before can fail."""
+        """Whether a statement is the name, or a call of it: nothing else in it comes before."""
         outer = self.parents[node]
         while isinstance(outer, cst.Attribute) or (
             isinstance(outer, cst.Call) and outer.func is node
@@ -173,7 +173,7 @@ class Conditions(Bindings):
         """Whether a handler gives what the use gives: from elsewhere, and no mere stand-in."""
         wanted = self.targets(use if isinstance(use, cst.ImportAlias) else self.binder(use))
         for handler in node.handlers:
-            if wanted and self.absence(handler.type, ABSENT):
+            if wanted and ABSENT & self.named(handler.type):
                 given = [self.targets(s) for s in m.findall(handler, GIVES) if self.earnest(s)]
                 if wanted <= set().union(*given):
                     return True
@@ -184,14 +184,14 @@ class Conditions(Bindings):
         wanted = self.targets(use if isinstance(use, cst.ImportAlias) else self.binder(use))
         tried = [s for s in m.findall(node.body, GIVES) if self.earnest(s)]
         given = set().union(*(self.targets(s) for s in tried if not self.is_old(s)))
-        caught = set(re.findall(r"\w+", self.code(handler.type))) if handler.type else ABSENT
+        caught = self.named(handler.type)
         if m.findall(node.body, m.Call()) and not caught <= MISSING:  # a call may fail otherwise
             return False
         return bool(wanted and caught & ABSENT) and wanted <= given
 
-    def absence(self, caught: cst.CSTNode | None, errors: set[str]) -> bool:
-        """Whether it names an error of a missing name; of `except:` there is nothing to name."""
-        return not caught or bool(errors & set(re.findall(r"\w+", self.code(caught))))
+    def named(self, caught: cst.CSTNode | None) -> set[str]:
+        """The errors that a handler names; a bare `except:` catches all of them."""
+        return set(re.findall(r"\w+", self.code(caught))) if caught else ABSENT
 
     def is_old(self, statement: cst.CSTNode) -> bool:
         """Whether it spells a name that is gone."""
