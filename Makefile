@@ -4,28 +4,28 @@ BIN := .venv/bin
 TOOLS := PYTHONPATH=docs $(BIN)/python -m
 DOCS := .venv/ready-docs
 TEST := .venv/ready-test
-SLOW := $(addprefix tests/test_,$(addsuffix .py,site names weight security faults offline search notebooks machines build training steps see_trace entmax see_grad parallel processes see_browser see_command see_calls see_axes classifier loader predict see_pictures digits linear_regression attention outputs errors today_command mutate))
+SLOW := $(addprefix tests/test_,$(addsuffix .py,site names weight security faults offline search notebooks machines build training steps see_trace entmax see_grad parallel processes see_browser see_command see_calls see_axes classifier loader predict see_pictures digits linear_regression attention outputs errors today_command today_site))
 QUICK := conftest.py $(filter-out $(SLOW),$(wildcard tests/*.py tests/slurm/*.py)) docs README.md
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE # every page and test starts a Python: 1 s with its bytecode, 4 s without
-.PHONY: help html serve zip epub pdf check test notebooks inventories linkcheck test-slurm screenshot audit audit-packages bench pair lock clean accept mutate test-matrix
+.PHONY: help html serve zip epub pdf check test notebooks inventories linkcheck test-slurm screenshot audit audit-packages bench pair lock clean accept
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' Makefile
 
 html: $(DOCS) ## build both languages into build/html
-	@$(TOOLS) tools.build
+	@$(TOOLS) book.build
 
 serve: $(DOCS) ## build, serve on localhost:8000, and build again on every change
-	@$(TOOLS) tools.build --serve
+	@$(TOOLS) book.build --serve
 
 zip: ## the site to open from the disk: build/htmlzip
 epub: ## the site as one EPUB a language: build/epub
 pdf: ## the same as PDF, printed by Chromium: build/pdf
 zip epub pdf: $(TEST) html
-	@$(TOOLS) tools.offline $@
+	@$(TOOLS) book.export.offline $@
 
 .PHONY: lint
 lint: $(TEST)
@@ -35,7 +35,7 @@ lint: $(TEST)
 	@$(BIN)/pyrefly check --summary=none
 	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.readthedocs .readthedocs.yaml
 	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
-	@$(TOOLS) tools.pairs check
+	@$(TOOLS) book.author.pairs check
 
 check: lint ## a minute: style, spelling, types, schemas, pairs, prose, quick unit tests
 	@$(BIN)/pytest -q -n logical --maxprocesses 4 --dist loadfile $(QUICK)
@@ -47,23 +47,17 @@ test: lint html ## everything: the build, every page in Chromium, training, doct
 accept: $(TEST) html ## after reading what the pages show now: take it for what they have to show
 	@$(BIN)/pytest -q tests/test_outputs.py --snapshot-update
 
-mutate: $(DOCS) ## which checks can fail? an hour; PAGE="jit vmap" just those; the page about shows it
-	@$(TOOLS) tools.mutate $(PAGE)
-
 notebooks: $(TEST) html ## run every notebook top to bottom, with the package as it is published
-	@$(TOOLS) tools.elsewhere
+	@$(TOOLS) book.author.run_notebooks
 
 test-slurm: $(TEST) ## train under a real Slurm of one node, kill, resume (root; Debian or Ubuntu)
 	@$(BIN)/python tests/slurm/run_under_slurm.py
 
-test-matrix: $(DOCS) ## all of it with the oldest packages, the newest and those to come; ROW="oldest" just that
-	@$(TOOLS) tools.matrix $(ROW)
-
 screenshot: $(TEST) html ## take README's picture of the built front page
-	@$(TOOLS) tools.screenshot
+	@$(TOOLS) book.author.screenshot
 
 audit: $(TEST) html ## Lighthouse on every page, against bounds (needs Node); PAGE="jit vmap" just those
-	@$(TOOLS) tools.audit $(PAGE)
+	@$(TOOLS) book.author.audit $(PAGE)
 
 audit-packages: $(TEST) ## look the locked packages up among known vulnerabilities (needs a network)
 	@$(BIN)/pip-audit --strict --disable-pip --require-hashes -r requirements.lock
@@ -74,7 +68,7 @@ bench: $(TEST) ## measure this book's code beside its peers; ONLY="mlp cnn" just
 	@$(if $(ONLY),,$(BIN)/python bench/same_model.py)
 
 inventories: $(TEST) ## ask JAX, Flax, Optax and NumPy anew where each name is documented (needs a network)
-	@$(TOOLS) tools.inventories
+	@$(TOOLS) book.inventories
 
 linkcheck: $(DOCS) html ## follow every link of the prose to other sites (needs a network)
 	@for tree in zh en; do PYTHONPATH=docs $(BIN)/python -m sphinx -b linkcheck -q -c docs -t $$tree \
@@ -82,7 +76,7 @@ linkcheck: $(DOCS) html ## follow every link of the prose to other sites (needs 
 	  docs/$$tree build/linkcheck/$$tree || exit 1; done
 
 pair: $(DOCS) ## after reading both languages of a page again: make pair PAGE=jit
-	@$(TOOLS) tools.pairs stamp $(PAGE)
+	@$(TOOLS) book.author.pairs stamp $(PAGE)
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url
@@ -96,8 +90,8 @@ lock: $(DOCS) ## resolve pyproject.toml anew into the lock files; UPGRADE="jax j
 clean: ## remove everything that was built, .venv too
 	rm -rf build .venv .pytest_cache .ruff_cache
 
-LOCKS := requirements.lock requirements-test.lock pyproject.toml docs/tools/install.py
+LOCKS := requirements.lock requirements-test.lock pyproject.toml docs/book/install.py
 
 .venv/ready-%: $(LOCKS)
 	@$(PYTHON) -c 'import sys; sys.exit("See JAX needs Python 3.11 or newer; set PYTHON=..." if sys.version_info < (3, 11) else 0)'
-	@PYTHONPATH=docs $(PYTHON) -m tools.install $*
+	@PYTHONPATH=docs $(PYTHON) -m book.install $*

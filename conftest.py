@@ -25,10 +25,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools import book
+from book import paths
 
 # JAX and TFDS read these when they start, so they come before their import.
-os.environ.update(book.PAGE_ENV | book.PLACES_ENV)
+os.environ.update(paths.PAGE_ENV | paths.PLACES_ENV)
 
 import jax
 import jax.numpy as jnp
@@ -85,7 +85,7 @@ def no_process_is_left() -> Iterator[None]:
 @pytest.fixture(scope="module")  # while it lives, asyncio.run is refused in its thread
 def browser() -> Iterator["Browser"]:
     """A real Chromium; installed if need be, and never left out."""
-    from tools import chromium
+    from book import chromium
 
     with chromium.launched() as browser:
         yield browser
@@ -141,7 +141,7 @@ def compiled_once(request: pytest.FixtureRequest) -> Iterator[None]:
     """
     from jax.experimental.compilation_cache import compilation_cache
 
-    folder = book.BUILD / "xla" / request.module.__name__
+    folder = paths.BUILD / "xla" / request.module.__name__
     complete = folder / "complete"
     if not complete.exists() or hasattr(request.module, "Process"):
         shutil.rmtree(folder, ignore_errors=True)

@@ -5,19 +5,19 @@ import sys
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
-sys.path[:0] = [str(DOCS), str(DOCS / "_ext")]
+sys.path.insert(0, str(DOCS))
 
-from tools import book, inventories  # noqa: E402 - now they are on the path
+from book import inventories, paths, tables  # noqa: E402 - now it is on the path
 
 tree = "zh" if tags.has("zh") else "en"  # noqa: F821 - Sphinx defines tags
-words = book.words(tree)
+words = tables.words(tree)
 
-# -- extensions: myst-nb, and what docs/_ext adds --------------------------------------------------
-extensions = ["myst_nb", "languages", "chinese", "mathml", "pictures", "folded", "terms", "today"]
-extensions += ["errors", "leads", "about", "names", "sharing", "machines", "search"]
-extensions += ["colophon", "figures", "running", "light", "sphinx.ext.intersphinx", "code_links"]
-extensions += ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "docstrings"]
-myst_enable_extensions = book.MYST_EXTENSIONS
+# -- extensions: what each of ours needs set up before it, it says itself --------------------------
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.intersphinx", "sphinx.ext.napoleon"]
+extensions += [
+    f"book.extensions.{path.stem}" for path in sorted(DOCS.glob("book/extensions/[!_]*"))
+]
+myst_enable_extensions = paths.MYST_EXTENSIONS
 myst_heading_anchors = 0  # sections are linked by the anchors that both languages share
 nitpick_ignore = [("py:class", "collections.abc.Mapping")]  # Python's own names lead nowhere
 nitpicky = True  # a reference that leads nowhere is a warning, and a warning ends the build
@@ -37,7 +37,7 @@ if tree == "zh":  # dashes of the English docstrings; Chinese quotation marks ar
 add_module_names = toc_object_entries = False
 default_role = "literal"  # of a docstring: what stands in `these`
 
-# -- execution: docs/tools has run every page before Sphinx starts; here its cache is only read ----
+# -- execution: docs/book has run every page before Sphinx starts; here its cache is only read ----
 nb_execution_mode = "cache"
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True

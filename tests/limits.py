@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from tools import book
+from book import paths
 
-PYTHON = (book.ROOT / ".python-version").read_text().strip()
+PYTHON = (paths.ROOT / ".python-version").read_text().strip()
 OF_ITS_PYTHON = pytest.mark.skipif(
     sys.version_info[:2] != tuple(map(int, PYTHON.split("."))),
     reason=f"so it is on Python {PYTHON}: another may have another JAX, with other names and words",

@@ -152,7 +152,7 @@ class Book:
         places = ("guard", "docs", "examples")
         path = os.pathsep.join(str(self.root / place) for place in places)
         return Process(
-            *(*before, sys.executable, *(how or ("-m", "tools.build"))),
+            *(*before, sys.executable, *(how or ("-m", "book.build"))),
             env={**clean, "PYTHONPATH": path, "SLOW_MARK": str(self.mark), **variables},
             cwd=self.root,
             merge=True,
@@ -166,7 +166,7 @@ class Book:
 
     def execute(self) -> int:
         """What a build does before Sphinx; return how many cells it has executed."""
-        code = "from tools.execute import execute; execute(['zh', 'en'])"
+        code = "from book.execute import execute; execute(['zh', 'en'])"
         return executed(self.build("-c", code))
 
     def build_en(self) -> str:
@@ -283,9 +283,9 @@ def test_changed_style_and_script_execute_nothing_and_are_on_every_page(book: Bo
 
 def test_changed_machinery_is_seen_on_every_page_and_executes_nothing(book: Book) -> None:
     assert executed(book.build()) == 0  # a copy is at another place, and so rendered anew once
-    extension = book.root / "docs" / "_ext" / "languages.py"
+    extension = book.root / "docs" / "book" / "extensions" / "languages.py"
     extension.write_text(extension.read_text("utf8") + "\nprint('so it is read')\n", "utf8")
-    words = book.root / "docs" / "tools" / "book.py"
+    words = book.root / "docs" / "data" / "words.toml"
     words.write_text(words.read_text("utf8").replace('"English"', '"Anglais"'), "utf8")
     output = book.build()
     assert executed(output) == 0 and "zh │ so it is read" in output
@@ -527,7 +527,7 @@ def test_the_served_site_follows_an_edit_and_outlives_a_fault(book: Book) -> Non
                 return page.read().decode("utf8")
         return ""
 
-    process = book.start("-m", "tools.build", "--serve", "--port", port)
+    process = book.start("-m", "book.build", "--serve", "--port", port)
     wait_until(lambda: "第一版。" in read())
     assert "livereload.js" in read() and "Content-Security-Policy" not in read(), "it may run"
     book.edit("(page-next)=\n", "", "zh")  # a fault: it is told, and the last good site stays

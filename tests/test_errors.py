@@ -25,9 +25,10 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from book import paths
+from book.export import plain
 from seejax import errors
 from test_prose import misset
-from tools import book, plain
 
 ENTRIES = errors.entries()
 GENERAL = {"dynamic-size": {"tracer-float"}}  # what an entry's message says, and more
@@ -69,18 +70,18 @@ def test_an_entry_is_short_and_whole_in_both_languages(name: str) -> None:
         lines = code.strip().split("\n")
         assert len(lines) <= 12 and max(map(len, lines)) <= 88
     for text in entry.cause, entry.cure:
-        assert set(text) == set(book.LANGUAGES)
+        assert set(text) == set(paths.LANGUAGES)
         assert 1 <= len(re.findall(r"[。！？]", text["zh"])) <= 4
         assert 1 <= len(re.findall(r"[.!?](?=\s|$)", re.sub("`.*?`", "", text["en"]))) <= 4
         assert not misset(text["zh"]), misset(text["zh"])
-    for language in book.LANGUAGES:
+    for language in paths.LANGUAGES:
         assert set(entry.see) <= set(plain.sections(language))
 
 
 def test_there_are_enough_and_the_page_has_every_topic() -> None:
     assert len(ENTRIES) >= 40
-    for language in book.LANGUAGES:
-        page = (book.DOCS / language / "errors.md").read_text("utf8")
+    for language in paths.LANGUAGES:
+        page = (paths.DOCS / language / "errors.md").read_text("utf8")
         shown = re.findall(r"^```\{errors\} ([\w-]+)$", page, re.MULTILINE)
         assert shown == list(dict.fromkeys(entry.topic for entry in ENTRIES.values()))
 
@@ -672,7 +673,7 @@ def test_boxes(x=3):
 def test_what_pytest_and_an_unfiltered_run_print_is_named(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(PYTEST)
     ran = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--color=yes", "test_it.py"]
-    env = {**book.PAGE_ENV, "JAX_TRACEBACK_FILTERING": "off", "PATH": ""}
+    env = {**paths.PAGE_ENV, "JAX_TRACEBACK_FILTERING": "off", "PATH": ""}
     shown = subprocess.run(ran, cwd=tmp_path, env=env, capture_output=True, timeout=120)
     assert b"\x1b[" in shown.stdout and errors.name(shown.stdout.decode()) == "grad-integer"
 
@@ -680,7 +681,7 @@ def test_what_pytest_and_an_unfiltered_run_print_is_named(tmp_path: Path) -> Non
 def test_it_starts_without_jax_and_speaks_as_the_system_does(tmp_path: Path) -> None:
     (tmp_path / "last.txt").write_text("TypeError: grad requires real- or complex-valued inputs")
     ran = [sys.executable, "-X", "importtime", "-m", "seejax.errors", tmp_path / "last.txt"]
-    env = {"PYTHONPATH": str(book.ROOT / "examples"), "LANG": "zh_CN.UTF-8", "PYTHONUTF8": "1"}
+    env = {"PYTHONPATH": str(paths.ROOT / "examples"), "LANG": "zh_CN.UTF-8", "PYTHONUTF8": "1"}
     told = subprocess.run(ran, env=env, capture_output=True, encoding="utf8", timeout=120)
     assert told.returncode == 0 and ENTRIES["grad-integer"].cause["zh"] in told.stdout
     loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in told.stderr.split("\n")}
@@ -697,7 +698,7 @@ def test_ascii_is_read_in_any_coding_and_where_a_character_is_cut() -> None:
 def test_a_reader_that_has_enough_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "last.txt").write_text("TypeError: grad requires real- or complex-valued inputs")
     ran = [sys.executable, "-m", "seejax.errors", tmp_path / "last.txt"]
-    env = {"PYTHONPATH": str(book.ROOT / "examples")}
+    env = {"PYTHONPATH": str(paths.ROOT / "examples")}
     gone, pipe = os.pipe()
     os.close(gone)
     told = subprocess.run(ran, env=env, stdout=pipe, stderr=subprocess.PIPE, timeout=120)

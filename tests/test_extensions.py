@@ -1,4 +1,4 @@
-"""What docs/_ext makes of a small book: folds, terms, names, descriptions, in both languages."""
+"""What the extensions make of a small book: folds, terms, names, in both languages."""
 
 import base64
 import json
@@ -15,14 +15,10 @@ from bs4 import BeautifulSoup
 from docutils import nodes
 from docutils.utils import new_document
 
-from tools import book
+from book import paths, tables
+from book.extensions import build_facts, chinese, terms, toc
 
 ROOT = Path(__file__).parents[1]
-
-import chinese  # noqa: E402
-import colophon  # noqa: E402
-import names  # noqa: E402
-import terms  # noqa: E402
 
 PIXEL = base64.b64encode((ROOT / "docs" / "screenshot.png").read_bytes()).decode()
 OUTPUTS = {
@@ -80,7 +76,7 @@ See [](terms.md).
 """
 
 
-@pytest.fixture(scope="module", params=book.LANGUAGES)
+@pytest.fixture(scope="module", params=paths.LANGUAGES)
 def small(request, tmp_path_factory) -> SimpleNamespace:
     """A book of three pages, built as the real one is; cells have their outputs already."""
     language, work = request.param, tmp_path_factory.mktemp(request.param)
@@ -96,7 +92,7 @@ def small(request, tmp_path_factory) -> SimpleNamespace:
         (source / f"{name}.md").write_text(f"---\norphan: true\n---\n({name})=\n# {name}\n")
     environment = {
         **os.environ,
-        "READTHEDOCS_CANONICAL_URL": f"https://book.test/{book.LANGUAGES[language]['slug']}/latest/",
+        "READTHEDOCS_CANONICAL_URL": f"https://book.test/{paths.LANGUAGES[language]['slug']}/latest/",
         "READTHEDOCS_GIT_CLONE_URL": "git@github.com:someone/book.git",
         "SOURCE_DATE_EPOCH": "86400",
     }
@@ -108,7 +104,7 @@ def small(request, tmp_path_factory) -> SimpleNamespace:
     def soup(name: str) -> BeautifulSoup:
         return BeautifulSoup((work / "html" / f"{name}.html").read_text("utf8"), "html.parser")
 
-    return SimpleNamespace(soup=soup, words=book.words(language), language=language)
+    return SimpleNamespace(soup=soup, words=tables.words(language), language=language)
 
 
 def test_a_puzzle_folds_every_kind_of_output_and_shows_its_code(small) -> None:
@@ -152,12 +148,12 @@ def test_a_page_is_called_by_its_short_name(small) -> None:
 def test_the_sidebar_of_a_large_book_opens_one_part(many: int, monkeypatch) -> None:
     """And so weighs no more; every page is a click away, by the map of the front page."""
     first, last = (
-        names.Part(f"{side} & more", side, {f"{side}{i}": f"Page {i}" for i in range(many // 2)})
+        toc.Part(f"{side} & more", side, {f"{side}{i}": f"Page {i}" for i in range(many // 2)})
         for side in ("a", "b")
     )
-    monkeypatch.setattr(names, "parts", lambda env: [first, last])
+    monkeypatch.setattr(toc, "parts", lambda env: [first, last])
     context = {"words": {"pages": "All"}, "pagename": "b1", "root_doc": "index"}
-    names.list_parts(SimpleNamespace(env=None), "b1", None, context, None)
+    toc.list_parts(SimpleNamespace(env=None), "b1", None, context, None)
     templates = jinja2.Environment(loader=jinja2.FileSystemLoader(ROOT / "docs" / "_templates"))
     made = templates.get_template("sidebar.html").render(
         pathto=lambda page: f"{page}.html", **context
@@ -167,7 +163,7 @@ def test_the_sidebar_of_a_large_book_opens_one_part(many: int, monkeypatch) -> N
     assert soup.select_one("a.current")["href"] == "b1.html"
     listed = [a["href"] for a in soup.select("li a")]
     folded = [a["href"] for a in soup.select(".caption a")]
-    if many > names.ALL:
+    if many > toc.ALL:
         assert listed == [f"{page}.html" for page in last.pages] and folded == ["index.html#a"]
     else:
         assert listed == [f"{page}.html" for part in (first, last) for page in part.pages]
@@ -178,7 +174,7 @@ def test_a_shared_page_has_a_card(small) -> None:
     soup = small.soup("long")
     said = {m.get("name") or m.get("property"): m["content"] for m in soup.select("meta[content]")}
     assert said["description"] == "What is a tracer, and again a tracer, of words?"
-    slug = book.LANGUAGES[small.language]["slug"]
+    slug = paths.LANGUAGES[small.language]["slug"]
     canonical = f"https://book.test/{slug}/latest/long.html"
     assert said["og:url"] == soup.select_one("link[rel=canonical]")["href"] == canonical
     assert said["og:image"] == f"https://book.test/{slug}/latest/cards/long.png"
@@ -189,7 +185,7 @@ def test_a_shared_page_has_a_card(small) -> None:
 
 def test_a_page_says_what_it_was_built_with(small) -> None:
     soup = small.soup("long")
-    assert colophon.facts()["jax"] in soup.article.get_text()
+    assert build_facts.facts()["jax"] in soup.article.get_text()
     assert "1970-01-02" in soup.article.get_text()
     link = soup.article.select_one("a[href='https://github.com/someone/book']")
     assert link.get_text() == "words"
@@ -212,7 +208,7 @@ def test_a_page_says_what_it_was_built_with(small) -> None:
     ],
 )
 def test_only_a_public_address_is_published(address: str, shown: str) -> None:
-    assert colophon.public(address) == shown
+    assert build_facts.public(address) == shown
 
 
 def joined(*parts: str) -> str:

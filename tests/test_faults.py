@@ -16,13 +16,13 @@ import nbformat
 import pytest
 from aiorwlock import RWLock
 
+from book import cache, chromium, execute, paths, render, tables
+from book.export import offline
 from test_build import Book
-from tools import book as tables
-from tools import cache, chromium, execute, offline, render
 
 ROOT = Path(__file__).parents[1]
-EXECUTE = "from tools.execute import execute; execute(['zh', 'en'])"
-BUILD = "import sys; from tools.build import main; sys.argv = ['build']; sys.exit(main())"
+EXECUTE = "from book.execute import execute; execute(['zh', 'en'])"
+BUILD = "import sys; from book.build import main; sys.argv = ['build']; sys.exit(main())"
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def small(tmp_path: Path) -> Book:
 # -- while pages run -------------------------------------------------------------------------------
 
 SOON = """
-from tools import execute
+from book import execute
 execute.Kernel._get_timeout = lambda self, cell: 1 if cell and ".wait()" in cell.source else 300
 """
 
@@ -83,7 +83,7 @@ def test_what_watches_a_kernel_ends_without_noise_when_its_page_was_stopped() ->
 MOUNTED = """
 mkdir -p build/cache
 mount -t tmpfs -o {options} tmpfs build/cache || exit 77
-exec "$0" -m tools.build
+exec "$0" -m book.build
 """
 
 
@@ -116,7 +116,7 @@ def test_a_site_that_cannot_be_put_in_place_leaves_the_last_one(
     def full(*_) -> None:
         raise shutil.Error([("from", "to", "[Errno 28] No space left on device")])
 
-    with monkeypatch.context() as patch, pytest.raises(tables.BuildError, match="No space left"):
+    with monkeypatch.context() as patch, pytest.raises(paths.BuildError, match="No space left"):
         patch.setattr(shutil, "copytree", full)
         render.stage("en", {}, out, draft=False)
     assert (out / "index.html").read_text() == "old"
@@ -229,7 +229,7 @@ def test_a_page_that_cannot_be_read_is_one_line(
     page.write_bytes(text.replace(old, new).encode("utf8", "surrogateescape"))
     monkeypatch.setattr(execute, "ROOT", small.root)
     monkeypatch.setattr(execute, "pages", lambda language: [page])
-    with pytest.raises(tables.BuildError) as told:
+    with pytest.raises(paths.BuildError) as told:
         execute.execute_once(["zh"])
     assert str(told.value).startswith(said) and "\n" not in str(told.value)
 
@@ -267,7 +267,7 @@ def test_a_wrong_row_of_a_table_is_one_line(
     (tmp_path / "data" / name).write_text(text.replace(old, new, 1), "utf8")
     monkeypatch.setattr(tables, "DOCS", tmp_path)
     monkeypatch.setattr(tables, "ROOT", tmp_path)
-    with pytest.raises(tables.BuildError) as told:
+    with pytest.raises(paths.BuildError) as told:
         tables.table(name)
     place, _, what = str(told.value).partition(f"data/{name}:")
     assert not place and said.lstrip(": ") in what and "\n" not in what, what

@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from aiorwlock import RWLock
 
-from tools import cache, execute, keys
+from book import cache, execute, keys
 
 
 def notebook(*cells: str) -> nbformat.NotebookNode:
@@ -22,7 +22,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in {
         "requirements.lock": "",
         "bench/results.json": "{}",
-        "docs/tools/execute.py": "",
+        "docs/book/execute.py": "",
         "docs/data/terms.toml": "",
         "examples/pack/__init__.py": "",
         "examples/pack/alone.py": "",

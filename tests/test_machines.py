@@ -12,21 +12,22 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 from xml.etree import ElementTree as xml
 
-import cards
 import pytest
 from bs4 import BeautifulSoup, Tag
 from markdown_it import MarkdownIt
 from PIL import Image, ImageChops
 
+from book import paths, tables
+from book.export import markdown
+from book.extensions import cards
 from test_build import Book
 from test_notebooks import COMMON, FORMULA, letters
 from test_site import LANGUAGES, PAGES, SITE, SOURCES, ids, site, soup  # noqa: F401 - a fixture
-from tools import book, markdown
 
 NAMES = [page.removesuffix(".html") for page in PAGES]
 # A page that Sphinx makes of docstrings is not the same, word by word, as its Markdown.
 WRITTEN = [
-    name for name in NAMES if "{eval-rst}" not in (book.DOCS / f"{name}.md").read_text("utf8")
+    name for name in NAMES if "{eval-rst}" not in (paths.DOCS / f"{name}.md").read_text("utf8")
 ]
 KIB = 1024
 CARD_KIB = 60
@@ -40,7 +41,7 @@ def text(name: str) -> str:
 
 def notes(name: str) -> list[str]:
     """What the Markdown says beyond its page, as a reader sees it."""
-    words = book.words(name[:2])
+    words = tables.words(name[:2])
     said = [words["markdown"], f"**{words['solution']}**"]
     return [letters(rendered(each).get_text()) for each in said]
 
@@ -223,7 +224,7 @@ def differing(one: Image.Image, other: Image.Image) -> tuple[int, int, int, int]
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_card_says_what_it_was_asked_to_and_within_its_edges(language: str) -> None:
     """Longest words there are: nothing is cut at the right, and every part is seen."""
-    name = book.words(language)["title"]
+    name = tables.words(language)["title"]
     said = {"zh": ("看清" * 30, "怎样，" * 60), "en": ("Compile it " * 12, "and how? " * 40)}[
         language
     ]
@@ -283,7 +284,7 @@ def data(page: BeautifulSoup) -> tuple[dict, list[dict]]:
 @pytest.mark.parametrize("name", NAMES)
 def test_structured_data_names_the_page(site: Path, name: str) -> None:  # noqa: F811
     language, _, page = name.partition("/")
-    own, words = soup(f"{name}.html"), book.words(language)
+    own, words = soup(f"{name}.html"), tables.words(language)
     article, trail = data(own)
     described = own.select_one("meta[name=description]")["content"]
     assert article["description"] == described
@@ -338,9 +339,9 @@ def test_no_text_of_a_page_ends_its_data(site: Path) -> None:  # noqa: F811
 
 ADDRESS = {
     language: f"https://see-jax.example/{names['slug']}/latest/"
-    for language, names in book.LANGUAGES.items()
+    for language, names in paths.LANGUAGES.items()
 }
-ALTERNATES = {names["hreflang"]: language for language, names in book.LANGUAGES.items()}
+ALTERNATES = {names["hreflang"]: language for language, names in paths.LANGUAGES.items()}
 DAY = "2001-02-03"
 SITEMAP = "{http://www.sitemaps.org/schemas/sitemap/0.9}"
 XHTML = "{http://www.w3.org/1999/xhtml}"
@@ -365,7 +366,7 @@ def public(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         out = small.root / "out" / language
         small.build(
             READTHEDOCS="True",
-            READTHEDOCS_LANGUAGE=book.LANGUAGES[language]["slug"],
+            READTHEDOCS_LANGUAGE=paths.LANGUAGES[language]["slug"],
             READTHEDOCS_CANONICAL_URL=address,
             READTHEDOCS_OUTPUT=str(out),
         )
@@ -406,7 +407,7 @@ def test_the_sitemap_has_every_page_and_both_languages_agree(public: dict[str, P
         for address, links in maps[language].items():
             assert address.startswith(ADDRESS[language])
             assert set(links) == {*ALTERNATES, "x-default"} and links["x-default"] == links["en"]
-            assert links[book.LANGUAGES[language]["hreflang"]] == address
+            assert links[paths.LANGUAGES[language]["hreflang"]] == address
             for hreflang, there in ALTERNATES.items():
                 assert maps[there][links[hreflang]] == links, "what is linked links back"
             head = canonical[address].select("link[hreflang]")

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urldefrag
 
-import code_links
 import pytest
 from bs4 import BeautifulSoup, Tag
 from myst_nb.core.read import myst_nb_reader_plugin
 from playwright.sync_api import Browser, Page, expect
 
 import limits
+from book import inventories, paths
+from book.extensions import code_links
+from book.keys import code_cells
 from test_site import LANGUAGES, PAGES, SITE, WIDTHS, site, soup  # noqa: F401 - a fixture
-from tools import book, inventories
-from tools.keys import code_cells
 
 ENTRIES = {
     name: inventories.read(inventories.file(name).read_bytes(), address)
@@ -72,13 +72,13 @@ def test_an_inventory_keeps_what_is_installed_and_its_other_names() -> None:
 @limits.OF_ITS_PYTHON
 def test_inventories_are_made_anew_by_one_command(tmp_path: Path) -> None:
     """From copies of today's, as sites would send them, come today's."""
-    code = "import sys, pathlib; from tools import inventories as i; "
+    code = "import sys, pathlib; from book import inventories as i; "
     code += "i.FOLDER = pathlib.Path(sys.argv.pop()); i.main()"
     for name in inventories.SITES:
         (tmp_path / name).mkdir()
         (tmp_path / name / "objects.inv").write_bytes(inventories.file(name).read_bytes())
     command = [sys.executable, "-c", code, tmp_path, tmp_path]
-    done = subprocess.run(command, cwd=book.DOCS, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=paths.DOCS, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     for name, address in inventories.SITES.items():
         made = inventories.read((tmp_path / f"{name}.inv").read_bytes(), address)
@@ -92,7 +92,7 @@ def test_inventories_are_made_anew_by_one_command(tmp_path: Path) -> None:
 def namespace(path: str) -> dict[str, object]:
     """What the imports of a page give: run, where code_links reads them."""
     language, _, name = path.removesuffix(".html").partition("/")
-    notebook = myst_nb_reader_plugin(str(book.DOCS / language / f"{name}.md"))
+    notebook = myst_nb_reader_plugin(str(paths.DOCS / language / f"{name}.md"))
     given: dict[str, object] = {}
     exec(USUAL, given)
     for cell in code_cells(notebook):

@@ -18,11 +18,12 @@ from markdown_it import MarkdownIt
 from packaging.requirements import Requirement
 from playwright.sync_api import Browser, Page, expect
 
+from book import paths, tables
+from book.author import run_notebooks
 from processes import Process
 from test_site import LANGUAGES, SITE, site  # noqa: F401 - the site is built when it is asked for
-from tools import book, elsewhere
 
-ROOT = book.ROOT
+ROOT = paths.ROOT
 CELL = re.compile(r"^```\{code-cell\}\n((?::[^\n]*\n)*)\n?(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMON = MarkdownIt("commonmark").enable("table")  # what everyone reads, and no more
 FORMULA = re.compile(r"(```.*?```|`[^`]*`)|\$\$.+?\$\$|\$[^$]+?\$", re.DOTALL)  # not in code
@@ -35,9 +36,9 @@ RUN = ["zh/index", "en/parallel", "zh/tour"]
 
 def sources() -> list[str]:
     """Every page that has code."""
-    pages = [path for language in LANGUAGES for path in book.pages(language)]
+    pages = [path for language in LANGUAGES for path in paths.pages(language)]
     with_code = [path for path in pages if CELL.search(path.read_text("utf8"))]
-    return [path.relative_to(book.DOCS).with_suffix("").as_posix() for path in with_code]
+    return [path.relative_to(paths.DOCS).with_suffix("").as_posix() for path in with_code]
 
 
 PAGES = sources()
@@ -84,7 +85,7 @@ def test_a_notebook_is_its_page_without_outputs(site: Path, page: str) -> None: 
     assert len({cell.id for cell in notebook.cells}) == len(notebook.cells)
     install, settings, *cells = of_kind(page, "code")
     assert not any(cell.outputs or cell.execution_count for cell in (install, settings, *cells))
-    text = (book.DOCS / f"{page}.md").read_text("utf8")
+    text = (paths.DOCS / f"{page}.md").read_text("utf8")
     written = [(code.strip("\n"), options) for options, code in CELL.findall(text)]
     assert [cell.source for cell in cells] == [code for code, _ in written]
     for cell, (_, options) in zip(cells, written, strict=True):
@@ -110,7 +111,7 @@ def test_a_notebook_says_what_the_page_says(site: Path, page: str) -> None:  # n
     for added in said.select("summary"):
         added.decompose()
     here, there = letters(said.get_text()), letters(article.get_text())
-    words = book.words(page[:2])
+    words = tables.words(page[:2])
     for note in (words["notebook"], words["notebook_solution"]):
         rendered = BeautifulSoup(COMMON.render(note), "html.parser").get_text()
         assert letters(rendered) in here or note == words["notebook_solution"]
@@ -179,7 +180,7 @@ def test_the_install_cell_asks_for_what_is_imported(site: Path, page: str) -> No
 
 def test_notebooks_run_top_to_bottom_with_the_published_package(site: Path) -> None:  # noqa: F811
     assert set(RUN) <= set(PAGES)
-    wrong = elsewhere.run([built(page) for page in RUN])
+    wrong = run_notebooks.run([built(page) for page in RUN])
     assert not wrong, "\n\n".join(wrong)
 
 
@@ -201,7 +202,7 @@ def test_a_notebook_that_fails_is_told(tmp_path: Path) -> None:
         paths.append(tmp_path / "en" / "notebooks" / f"{name}.ipynb")
         paths[-1].parent.mkdir(parents=True, exist_ok=True)
         nbformat.write(nbformat.v4.new_notebook(cells=each), paths[-1])
-    wrong = elsewhere.run(paths)
+    wrong = run_notebooks.run(paths)
     assert [Path(one.split(":", 1)[0]).stem for one in wrong] == ["fails", "lacks", "calm"]
 
 
@@ -260,7 +261,7 @@ sys.exit(told.failed)
 def test_what_the_readme_shows_runs_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
     package = tmp_path / "package"
     zipfile.ZipFile(wheel).extractall(package)
-    env = elsewhere.environment(package)
+    env = run_notebooks.environment(package)
     python("-c", README, ROOT / "README.md", env=env, cwd=tmp_path)
 
 
@@ -300,7 +301,7 @@ def test_a_cell_is_copied_by_mouse_and_keyboard(page, language: str, said: str, 
     first = tab.locator(".cell_input").first
     first.hover()
     button = first.locator("button.copy")
-    expect(button).to_have_text(book.words(language)["copy"])
+    expect(button).to_have_text(tables.words(language)["copy"])
     button.click()
     expect(first.locator("output")).to_have_text(said)  # a live region
     assert clipboard(tab) == cells[0].source
@@ -344,14 +345,14 @@ def test_a_page_without_code_offers_nothing_to_run(site: Path) -> None:  # noqa:
 
 
 def test_colab_and_binder_are_offered_where_the_repository_is_known() -> None:
-    import running
+    from book.extensions import launch_buttons
 
-    loader = jinja2.FileSystemLoader(book.DOCS / "_templates")
+    loader = jinja2.FileSystemLoader(paths.DOCS / "_templates")
     template = jinja2.Environment(loader=loader).get_template("run.html")
     for address, count in (("https://github.com/a/b", 3), ("https://gitlab.com/a/b", 1), ("", 1)):
         text = template.render(
-            run=running.places("jit", "en", address),
-            words=book.words("en"),
+            run=launch_buttons.places("jit", "en", address),
+            words=tables.words("en"),
             pagename="jit",
             pathto=lambda path, _: path,
         )

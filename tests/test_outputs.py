@@ -15,9 +15,9 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 import limits
 import outputs
-from tools import book, cache, keys
+from book import cache, keys, paths
 
-PAGES = {page.stem: page for page in book.pages("en") if "{code-cell}" in page.read_text("utf8")}
+PAGES = {page.stem: page for page in paths.pages("en") if "{code-cell}" in page.read_text("utf8")}
 
 
 class Pages(SingleFileSnapshotExtension):

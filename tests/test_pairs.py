@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import pairs
+from book.author import pairs
 
 ROOT = Path(__file__).parents[1]
 
@@ -56,7 +56,7 @@ def book(tmp_path: Path) -> Path:
     docs = tmp_path / "docs"
     for language in pairs.LANGUAGES:
         (docs / language).mkdir(parents=True)
-    shutil.copytree(ROOT / "docs" / "tools", docs / "tools")
+    shutil.copytree(ROOT / "docs" / "book", docs / "book")
     words = {
         "zh": {"title": "漂移", "prose": "先说结论。", "word": "这里"},
         "en": {"title": "Drift", "prose": "Two sentences.\nAs English has it.", "word": "here"},
@@ -174,7 +174,7 @@ def test_a_stamp_changes_nothing_but_itself(book: Path) -> None:
     ("page", "says"), [([], "which page? make pair PAGE=…"), (["jet"], "no page 'jet'")]
 )
 def test_the_command_asks_for_a_page_that_exists(book: Path, page: list[str], says: str) -> None:
-    command = [sys.executable, "-m", "tools.pairs", "stamp", *page]
+    command = [sys.executable, "-m", "book.author.pairs", "stamp", *page]
     result = subprocess.run(command, cwd=book, capture_output=True, encoding="utf8", timeout=120)
     assert result.returncode == 1
     assert says in result.stderr and "drift" in result.stderr

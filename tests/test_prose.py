@@ -10,7 +10,7 @@ from pathlib import Path
 import autocorrect_py
 import pytest
 
-from tools import pairs
+from book.author import pairs
 
 ROOT = Path(__file__).parents[1]
 CHINESE = sorted((ROOT / "docs" / "zh").rglob("*.md"))

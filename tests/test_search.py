@@ -10,11 +10,11 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
-import search
 from playwright.sync_api import Page, expect
 
+from book.extensions import search
+from book.paths import DOCS
 from test_site import CONTRAST, LANGUAGES, OVERFLOW, SITE, WIDTHS, reader, server, site  # noqa: F401
-from tools.book import DOCS
 
 QUERIES = tomllib.loads((Path(__file__).parent / "search_queries.toml").read_text("utf8"))
 ENOUGH = 0.95

@@ -14,16 +14,16 @@ import pytest
 from bs4 import BeautifulSoup, Tag
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from book import chromium, paths
 from processes import Process
-from tools import book, chromium
 
-ROOT = book.ROOT
-SITE = book.BUILD / "html"
-LANGUAGES = {language: names["hreflang"] for language, names in book.LANGUAGES.items()}
+ROOT = paths.ROOT
+SITE = paths.BUILD / "html"
+LANGUAGES = {language: names["hreflang"] for language, names in paths.LANGUAGES.items()}
 SOURCES = {
     language: [
-        page.relative_to(book.DOCS / language).with_suffix("").as_posix()
-        for page in book.pages(language)
+        page.relative_to(paths.DOCS / language).with_suffix("").as_posix()
+        for page in paths.pages(language)
     ]
     for language in LANGUAGES
 }
@@ -45,7 +45,7 @@ def site() -> Path:
     index = SITE / "index.html"
     made_of = newest(ROOT / "docs", ROOT / "examples", ROOT / "requirements.lock")
     if not index.exists() or index.stat().st_mtime < made_of:
-        command = [sys.executable, "-m", "tools.build"]
+        command = [sys.executable, "-m", "book.build"]
         status, out, _ = Process(*command, cwd=ROOT / "docs", merge=True).end(limit_s=1500)
         assert status == 0, out
     return SITE
@@ -458,11 +458,11 @@ def test_chromium_is_taken_from_path_then_installed_then_missed_aloud(
         return ""
 
     with pytest.raises(
-        book.BuildError, match=r"no Chromium here(?s:.*)apt-get is not on PATH\nno net"
+        paths.BuildError, match=r"no Chromium here(?s:.*)apt-get is not on PATH\nno net"
     ):
         chromium.executable(str(own), fetch=lambda: "no net")
     command(bare_path, "apt-get", "echo 'nothing to be reached'; exit 100")
-    with pytest.raises(book.BuildError, match="nothing to be reached"):
+    with pytest.raises(paths.BuildError, match="nothing to be reached"):
         chromium.executable(str(own), fetch=lambda: "")
     assert chromium.executable(str(own), fetch=fetch) == str(own)
     own.unlink()
@@ -471,7 +471,7 @@ def test_chromium_is_taken_from_path_then_installed_then_missed_aloud(
     assert chromium.executable(str(own), fetch=lambda: "not asked") == str(made)
     made.unlink()
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(book.BuildError, match="apt-get needs root"):
+    with pytest.raises(paths.BuildError, match="apt-get needs root"):
         chromium.executable(str(own), fetch=lambda: "")
     found = command(bare_path, "google-chrome")
     assert chromium.executable(str(own), fetch=lambda: "not asked") == found
@@ -479,11 +479,11 @@ def test_chromium_is_taken_from_path_then_installed_then_missed_aloud(
 
 @pytest.mark.skipif("sys.platform != 'linux'", reason="fontconfig is Linux's")
 def test_a_chinese_font_is_installed_or_missed_aloud(bare_path: Path) -> None:
-    with pytest.raises(book.BuildError, match="no font for Chinese here"):
+    with pytest.raises(paths.BuildError, match="no font for Chinese here"):
         chromium.chinese_font()
     font = bare_path / "font"
     command(bare_path, "fc-list", f"[ ! -e {font} ] || echo Noto")
-    with pytest.raises(book.BuildError, match="no font for Chinese here"):
+    with pytest.raises(paths.BuildError, match="no font for Chinese here"):
         chromium.chinese_font()
     command(bare_path, "apt-get", f": > {font}")
     chromium.chinese_font()

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 from jax import lax
 
+from book.author import pairs
 from seejax import see
 from seejax.entmax import entmax
 from test_prose import misset
-from tools import pairs
 
 ROOT = Path(__file__).parents[1]
 TERMS: dict[str, dict] = tomllib.loads((ROOT / "docs" / "data" / "terms.toml").read_text("utf8"))

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import jax
 import pytest
-import today
 from jax.experimental.compilation_cache import compilation_cache
 
+from book import paths
+from book.extensions import today
 from test_prose import misset
-from tools import book
 
 ENTRIES: dict[str, dict] = tomllib.loads(today.DATA.read_text("utf8"))
 WITH_OLD_CODE = [name for name, entry in ENTRIES.items() if "old" in entry]
@@ -101,8 +101,8 @@ def test_an_entry_is_told_in_both_languages(name: str) -> None:
     assert re.search(r"(?m)^(import|from) ", entry.get("old", "import ")), "not complete"
 
 
-@pytest.mark.parametrize("language", book.LANGUAGES)
+@pytest.mark.parametrize("language", paths.LANGUAGES)
 def test_the_page_shows_every_topic(language: str) -> None:
-    page = (book.DOCS / language / "today.md").read_text("utf8")
+    page = (paths.DOCS / language / "today.md").read_text("utf8")
     shown = re.findall(r"```\{today\} (\w+)", page)
     assert shown == list(dict.fromkeys(entry["topic"] for entry in ENTRIES.values()))

@@ -4,9 +4,9 @@
 from pathlib import Path
 
 import pytest
-import today
 from playwright.sync_api import Page, expect
 
+from book.extensions import today
 from seejax import errors
 from test_site import CONTRAST, LANGUAGES, OVERFLOW, WIDTHS, reader, server, site, soup  # noqa: F401
 

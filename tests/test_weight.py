@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import figures
-import light
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -16,6 +14,7 @@ from axe_playwright_python.sync_playwright import Axe
 from PIL import Image, ImageChops
 from playwright.sync_api import Browser, Page, expect
 
+from book.extensions import assets, figures
 from test_site import LANGUAGES, PAGES, SITE, WIDTHS, site, soup  # noqa: F401 - a fixture
 
 KIB = 1024
@@ -144,9 +143,9 @@ def test_a_cleaned_figure_is_the_same_picture(page: Page) -> None:
 
 
 def test_a_page_carries_spans_for_colours_alone(site: Path) -> None:  # noqa: F811
-    css = (light.OURS / "book.css").read_text("utf8")
+    css = (assets.OURS / "book.css").read_text("utf8")
     known = set(re.findall(r"\.highlight \.(\w+) \{", css))
-    assert known == set(light.COLOURED.values())
+    assert known == set(assets.COLOURED.values())
     used = {
         name
         for path in PAGES

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from tools.book import ROOT
+from book.paths import ROOT
 
 
 def test_the_branch_of_notebooks_has_what_colab_and_binder_open(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""What only authors run: the two languages in step, audits, screenshots."""

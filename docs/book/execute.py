@@ -1,0 +1,284 @@
+"""Run the pages: each once for both languages, the longest first, a cell that measures alone."""
+
+import ast
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import nbformat
+from aiorwlock import RWLock
+from IPython.core.inputtransformer2 import TransformerManager
+from myst_nb.core.read import myst_nb_reader_plugin
+from nbclient import NotebookClient
+from nbclient.exceptions import CellTimeoutError, DeadKernelError
+from yaml import MarkedYAMLError
+
+from book import cache, keys
+from book.keys import code_cells
+from book.keys import key as key_of
+from book.paths import ROOT, BuildError, pages, say
+
+CELL_TIMEOUT_S = 300
+
+CLOCKS = {"time", "timeit", "timeline", "perf_counter", "process_time", "monotonic"}
+
+
+class Run(NamedTuple):
+    """A page that has to be executed."""
+
+    page: Path
+    key: str
+    notebook: nbformat.NotebookNode
+
+    @property
+    def expected_s(self) -> float:
+        known = cache.seconds(self.page.stem)
+        return len(code_cells(self.notebook)) if known is None else known
+
+
+def source_line(page: Path, notebook: nbformat.NotebookNode, cell, line_in_cell: int = 1) -> int:
+    """The line of the page on which a line of a cell stands (both from 1)."""
+    lines = page.read_text("utf8").splitlines()
+    fence = notebook.metadata.source_map[notebook.cells.index(cell)]
+    first = cell.source.split("\n", 1)[0]
+    for number in range(fence, len(lines)):  # options stand between the fence and the source
+        if lines[number] == first:
+            return number + line_in_cell
+    return fence
+
+
+def failure(page: Path, notebook, cell, what: str, line_in_cell: int = 1) -> BuildError:
+    """An error in a cell, by page, line and cell, as an editor can open it."""
+    number = code_cells(notebook).index(cell) + 1
+    line = source_line(page, notebook, cell, line_in_cell)
+    return BuildError(f"{page.relative_to(ROOT)}:{line}: cell {number}: {what}\n\n{cell.source}\n")
+
+
+def read_page(page: Path) -> nbformat.NotebookNode:
+    """A page as a notebook, or in one line what is wrong with its front matter or its cells."""
+    try:
+        return myst_nb_reader_plugin(str(page))
+    except Exception as error:  # of YAML, of MyST-NB, of nbformat, of UTF-8
+        what, line = str(error).split("\n")[0], 1
+        if isinstance(error.__context__, MarkedYAMLError) and error.__context__.problem_mark:
+            what = f"front matter: {error.__context__.problem}"
+            line = error.__context__.problem_mark.line + 2  # it counts from 0, and below the ---
+        elif found := re.search(r"at line (\d+) .*msg='([^']*)'", what):
+            what, line = f"options of a cell: {found[2]}", int(found[1])
+        raise BuildError(f"{page.relative_to(ROOT)}:{line}: {what}") from None
+
+
+def check_outcome(page: Path, notebook, error: Exception | None, cell=None) -> None:
+    """Raise unless every cell did what it said: raise where it is tagged so, and only there.
+
+    Args:
+      error: what ended the page, in `cell`, before its end.
+    """
+    for each in code_cells(notebook):
+        raised = next((o for o in each.outputs if o.output_type == "error"), None)
+        expected = "raises-exception" in each.metadata.get("tags", [])
+        if raised and not expected:
+            plain = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(raised.traceback))  # no colours
+            seen = re.findall(r"Cell In\[\d+\], line (\d+)", plain)
+            what = f"{raised.ename}: {raised.evalue}"
+            raise failure(page, notebook, each, what, int(seen[0]) if seen else 1)
+        ended = not error or (each.execution_count and each is not cell)
+        if expected and not raised and ended:
+            raise failure(page, notebook, each, "is tagged raises-exception but did not raise")
+    what = f"{type(error).__name__}: {error}"
+    if isinstance(error, CellTimeoutError):
+        what = f"ran over {CELL_TIMEOUT_S} s"
+    if error and cell:
+        raise failure(page, notebook, cell, what)
+    if error:
+        raise BuildError(f"{page.relative_to(ROOT)}: {what}")
+
+
+def shorten_errors(notebook: nbformat.NotebookNode) -> None:
+    """Show an expected error as its name and message: no path or address, no frames inside JAX."""
+    for cell in code_cells(notebook):
+        for output in cell.outputs:
+            if output.output_type == "error":
+                message = re.sub(r"\S*/ipykernel_\d+/\d+\.py", "<cell>", output.evalue)
+                message = re.sub(r" at 0x[0-9a-f]+", "", message)
+                output.traceback = [f"{output.ename}: {message}"]
+
+
+def that_measure(cells: list[nbformat.NotebookNode]) -> Iterator[nbformat.NotebookNode]:
+    """The cells that name a clock, or a function that an earlier one of them defined.
+
+    >>> sources = ["from timeit import repeat as r", "def ms(f): return r(f)", "f = 1", "ms(f)"]
+    >>> cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    >>> [cells.index(cell) for cell in that_measure(cells)]
+    [0, 1, 3]
+    """
+    clocks = set(CLOCKS)
+    for cell in cells:
+        try:
+            tree = ast.parse(TransformerManager().transform_cell(cell.source))
+        except SyntaxError:  # a cell of another language
+            if clocks & set(re.findall(r"\w+", cell.source)):
+                yield cell
+            continue
+        if clocks & names_in(tree):
+            yield cell
+        for part in tree.body:
+            if clocks & names_in(part):
+                if isinstance(part, ast.FunctionDef):
+                    clocks.add(part.name)
+                elif isinstance(part, ast.ImportFrom):  # perhaps by another name
+                    clocks |= names_in(part)
+
+
+def names_in(tree: ast.AST) -> set[str]:
+    """Every name that code reads, calls, imports or hands to a magic command."""
+    fields = ("id", "attr", "module", "name", "asname", "value")
+    found = (getattr(node, field, None) for node in ast.walk(tree) for field in fields)
+    return {name for name in found if isinstance(name, str)}
+
+
+class Kernel(NotebookClient):
+    """Runs one page: starting and computing share the machine, measuring has it for itself."""
+
+    def __init__(self, notebook: nbformat.NotebookNode, machine: RWLock, folder: str) -> None:
+        super().__init__(
+            notebook,
+            timeout=CELL_TIMEOUT_S,
+            shutdown_kernel="immediate",
+            record_timing=False,  # it would change the metadata that the key holds
+            resources={"metadata": {"path": folder}},
+            extra_arguments=[
+                "--log-level=40",  # it warns that it talks over localhost
+                "--InteractiveShell.xmode=Plain",  # frames of JAX in colour take seconds
+                "--InlineBackend.figure_formats=svg",  # light, sharp, and clear on both grounds
+            ],
+        )
+        self.machine = machine
+        self.cell: nbformat.NotebookNode | None = None  # that runs, or ran last
+        self.measuring = {id(cell) for cell in that_measure(code_cells(notebook))}
+
+    async def async_start_new_kernel(self, **options: Any) -> None:
+        async with self.machine.reader:  # pyrefly: ignore
+            await super().async_start_new_kernel(**options)
+            await self.async_start_new_kernel_client()
+
+    async def async_execute_cell(self, cell, *args, **options):
+        turn = self.machine.writer if id(cell) in self.measuring else self.machine.reader
+        async with turn:  # pyrefly: ignore
+            self.cell = cell if cell.cell_type == "code" else self.cell
+            return await super().async_execute_cell(cell, *args, **options)
+
+    async def _async_check_alive(self) -> None:
+        if self.kc is None:  # the page was cancelled, but not what watches its kernel
+            raise DeadKernelError("stopped")
+        await super()._async_check_alive()
+
+
+async def execute_page(run: Run, slots: asyncio.Semaphore, machine: RWLock) -> None:
+    page, notebook = run.page, run.notebook
+    error = None
+    async with slots:
+        begin = time.perf_counter()
+        with tempfile.TemporaryDirectory() as folder:  # what a page writes is gone with it
+            kernel = Kernel(notebook, machine, folder)
+            try:
+                await kernel.async_execute()
+            except Exception as caught:  # a failing cell, a dead kernel, one that never started
+                error = caught
+        check_outcome(page, notebook, error, kernel.cell)
+        shorten_errors(notebook)
+        seconds = time.perf_counter() - begin
+    if key_of(notebook) != run.key:
+        return  # a file that it reads was edited meanwhile: nobody knows which state this shows
+    cache.save(page.stem, run.key, notebook, seconds)
+    say("execute", f"{page.stem}: {len(code_cells(notebook))} cells in {seconds:.1f} s")
+
+
+async def execute_all(runs: list[Run]) -> list:
+    """Every outcome, the longest page first.
+
+    Two pages more at once than there are cores: while some wait to measure, no core is idle.
+    """
+    slots, machine = asyncio.Semaphore((os.cpu_count() or 1) + 2), RWLock()
+    runs = sorted(runs, key=lambda run: run.expected_s, reverse=True)
+    pages = [execute_page(run, slots, machine) for run in runs]
+    return await asyncio.gather(*pages, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM cancels this task, as asyncio.run lets SIGINT do where that is not ignored."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+    def end(*_: object) -> None:
+        if task:
+            loop.call_soon_threadsafe(task.cancel)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+async def execute_or_stop(runs: list[Run]) -> list:
+    def leave_signals(*_) -> None:
+        raise RuntimeError("nbclient would end one page on Ctrl-C; asyncio.run ends them all")
+
+    asyncio.get_running_loop().add_signal_handler = leave_signals  # pyrefly: ignore
+    with ended_by_sigterm():
+        return await execute_all(runs)
+
+
+def execute(languages: Iterable[str]) -> dict[Path, nbformat.NotebookNode]:
+    """The executed notebook of every page that has cells, of one state of the tree.
+
+    What was edited while the pages ran is executed again, a few times.
+    """
+    languages = list(languages)
+    for _ in range(5):
+        state = keys.state()
+        executed = execute_once(languages)
+        if keys.state() == state:
+            return executed
+        say("execute", "edited meanwhile: once more")
+    raise BuildError("the pages or what they read change whenever they are executed")
+
+
+def execute_once(languages: Iterable[str]) -> dict[Path, nbformat.NotebookNode]:
+    """The executed notebook of every page that has cells; only what is new is executed.
+
+    Pages whose cells are equal in both languages have one key, and so run once.
+    """
+    key: dict[Path, str] = {}
+    done: dict[str, nbformat.NotebookNode] = {}
+    runs: list[Run] = []
+    for page in [page for language in languages for page in pages(language)]:
+        notebook = read_page(page)
+        if not code_cells(notebook):
+            continue
+        key[page] = key_of(notebook)
+        if key[page] not in done:
+            kept = cache.load(key[page])
+            done[key[page]] = kept or notebook  # which is executed in place
+            runs += [] if kept else [Run(page, key[page], notebook)]
+    try:
+        errors = [outcome for outcome in asyncio.run(execute_or_stop(runs)) if outcome]
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    for error in errors:
+        if not isinstance(error, BuildError):
+            raise error
+    if errors:
+        raise BuildError("\n".join(map(str, errors)))
+    total = sum(len(code_cells(notebook)) for notebook in done.values())
+    new = sum(len(code_cells(run.notebook)) for run in runs)
+    say("execute", f"{new} cells executed, {total - new} taken from the cache")
+    return {page: done[one] for page, one in key.items()}

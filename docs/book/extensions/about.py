@@ -1,0 +1,34 @@
+"""{about} versions and {about} pages: what the book was built with, and what is checked in it."""
+
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
+
+from book import counts
+from book.export.plain import names
+from book.paths import language_of
+
+PAGE = "about"
+
+
+class About(SphinxDirective):
+    """A table that book.counts has made; docs/book/plain.py puts the same one into Markdown."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        language = language_of(self.config)
+        try:
+            text = counts.told(self.arguments[0], language, names(language))
+            return self.parse_text_to_nodes(text)
+        except ValueError as error:
+            raise self.error(str(error)) from None
+
+
+def read_again(app, env, added, changed, removed) -> list[str]:
+    return [PAGE] if PAGE in env.found_docs else []  # every build has its own numbers
+
+
+def setup(app) -> dict:
+    app.add_directive("about", About)
+    app.connect("env-get-outdated", read_again)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

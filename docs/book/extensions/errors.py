@@ -1,0 +1,91 @@
+"""The page of errors, made from seejax/errors.toml and from what the page's cell has raised.
+
+{errors} with a topic shows its errors: the message, the cause, the cure, and folded the code.
+"""
+
+import ast
+
+from docutils import nodes
+from myst_nb.ext.glue.utils import retrieve_glue_data
+from myst_nb.sphinx_ import HideCodeCellNode
+from sphinx.util.docutils import SphinxDirective
+
+from book.paths import language_of
+from seejax.errors import DATA, PREFIX, Entry, entries
+
+MESSAGES = "errors-messages"  # the name under which the cell keeps what was raised
+CODE = "python3"  # not "python": its names are not linked, or the page would be too heavy
+LENGTH = 320  # characters of a message: what it is about stands at its beginning
+
+
+def headword(entry: Entry) -> str:
+    """What an entry is listed by: the exception, and how its message begins.
+
+    >>> headword(entries()["mesh-axis"])
+    'ValueError: Resource axis: … is not found in mesh'
+    """
+    return " … ".join(part.strip() for part in entry.says[0].split("…")).strip()
+
+
+def of_topic(topic: str) -> dict[str, Entry]:
+    """The entries of a topic, by their ids."""
+    return {name: entry for name, entry in entries().items() if entry.topic == topic}
+
+
+def shortened(message: str) -> str:
+    """The beginning of a message, up to the end of a line or a word.
+
+    >>> shortened("a b\\n" * 300)[-3:], len(shortened("word " * 200)) < 600
+    ('b\\n…', True)
+    """
+    if len(message) <= LENGTH:
+        return message
+    kept = message[:LENGTH]
+    end = "\n" if "\n" in kept[LENGTH // 2 :] else " "
+    return kept.rpartition(end)[0] + end + "…"
+
+
+def read_messages(text: str) -> dict[str, str]:
+    """What the cell has kept: every message by the id of its entry."""
+    return {name: shortened(said) for name, said in ast.literal_eval(text).items()}
+
+
+class Errors(SphinxDirective):
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(str(DATA))
+        if not (topic := of_topic(self.arguments[0])):
+            raise self.error(f"no error of {DATA.name} is of the topic {self.arguments[0]}")
+        kept = retrieve_glue_data(self.state.document, MESSAGES)
+        messages = read_messages(kept.data["text/plain"])
+        listed = nodes.definition_list(classes=["errors"])
+        for name, entry in topic.items():
+            listed += self.item(name, entry, messages[name])
+        return [listed]
+
+    def item(self, name: str, entry: Entry, message: str) -> nodes.definition_list_item:
+        language = language_of(self.config)
+        title = nodes.term("", "", nodes.literal("", headword(entry)), names=[PREFIX + name])
+        self.state.document.note_explicit_target(title)
+        see = self.parse_text_to_nodes(" · ".join(f"[](#{anchor})" for anchor in entry.see))
+        see[-1]["classes"] += ["term-see", "no-search"]
+        fold = HideCodeCellNode("", prompt_show="cured", prompt_hide="cured")
+        codes = [block(code, CODE) for code in (entry.code, entry.cured)]
+        fold += nodes.container("", *codes, classes=["cell_input"])
+        said = block(message, "text")
+        parts = [nodes.container("", said, classes=["cell_output", "traceback"])]
+        for text in entry.cause, entry.cure:
+            parts += self.parse_text_to_nodes(text[language])
+        parts += [nodes.container("", fold, classes=["tag_cured"]), *see]
+        return nodes.definition_list_item("", title, nodes.definition("", *parts))
+
+
+def block(text: str, language: str) -> nodes.literal_block:
+    text = text.strip("\n")
+    return nodes.literal_block(text, text, language=language)
+
+
+def setup(app) -> dict:
+    app.add_directive("errors", Errors)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,334 @@
+"""What search.js searches: every section's words, in pieces that are loaded when they are needed.
+
+Sphinx's own search is off: it cannot cut a query that is written as Chinese is, without spaces.
+In its place stand, in OUT/search, index.js, which says where everything lies, and for this state of
+the book a folder with postings (a term, and the sections that have it), the text of each page for
+excerpts, and the words that a misspelt one may have meant. Pieces are scripts and not JSON, because
+a page that was opened from the disk may load nothing else.
+"""
+
+import functools
+import hashlib
+import itertools
+import json
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict
+
+from docutils import nodes
+from sphinx import addnodes
+
+from book.extensions.toc import names
+from book.paths import DOCS, language_of
+from book.tables import table
+
+SCRIPT = DOCS / "_static" / "search.js"  # loaded when the search is opened
+
+# -- terms: as search.js makes them of a query ---------------------------------------------------
+
+HAN = "\u3400-\u9fff"
+LATIN = "0-9A-Za-z_\u00c0-\u024f\u0370-\u03ff"
+RUN = re.compile(rf"[{HAN}]+|(?<![{LATIN}])[Cc]\+\+|\.?[{LATIN}]+(?:\.[{LATIN}]+)*")
+PARTS = re.compile(r"_+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+NAME, PART = 2, 0.5  # what a name of several parts counts, and what each of them
+ENDING = re.compile(
+    r"^(.{3,}?)(?:at(?:e[ds]?|ions?|ors?|ing)|ions?|ings?|ments?|able|ly|e(?:d|s|rs?)?|s)$"
+)
+
+
+def is_chinese(word: str) -> bool:
+    return word[0] >= "\u3400"
+
+
+@functools.cache
+def stem(word: str) -> str:
+    """A word without its ending, so that one form finds the others.
+
+    >>> [stem(word) for word in ("compile", "compiled", "compilation", "scanning")]
+    ['compil', 'compil', 'compil', 'scan']
+    """
+    return re.sub(r"(.)\1$", r"\1", ENDING.sub(r"\1", word))
+
+
+def terms(text: str) -> Iterator[tuple[str, float]]:
+    """The terms of a text, and how much each counts: pairs of Chinese characters; words, and code
+    both whole and in parts.
+
+    >>> [term for term, _ in terms("求雅可比")]
+    ['求雅', '雅可', '可比']
+    >>> [term for term, _ in terms("lax.scan(static_argnums)")]
+    ['lax.scan', 'lax', '.scan', 'scan', 'static_argnums', 'static', 'argnum']
+    """
+    for run in RUN.findall(text):
+        if is_chinese(run):
+            yield from ((run[i : i + 2], 1) for i in range(max(1, len(run) - 1)))
+        elif re.match(r"\.?\d", run):
+            yield from [(run, 1)] if len(run) <= 4 else []
+        else:
+            yield from code(run.split("."))
+
+
+def code(path: list[str]) -> Iterator[tuple[str, float]]:
+    whole = PART if len(path) > 1 and path[0] else 1
+    for i, name in enumerate(path):
+        if name and i < len(path) - 1:
+            yield ".".join(path[i:]).lower(), PART if i else NAME
+        if name and i:
+            yield f".{name.lower()}", whole
+        words = [word for word in PARTS.split(name) if word]
+        if len(words) > 1:
+            yield name.lower(), NAME * whole
+        share = PART if len(words) > 1 else whole
+        yield from ((stem(word.lower()), share) for word in words if len(word) > 1)
+
+
+# -- sections, as a page shows them --------------------------------------------------------------
+
+# A title is kept by itself; of a picture, and of what is written as HTML, nothing can be shown.
+SILENT = (
+    nodes.Invisible | nodes.raw | nodes.image | nodes.title | nodes.term | addnodes.desc_signature
+)
+KINDS = {"cell_input": "code", "cell_output": "output"}
+OUTPUT = 800  # characters of a cell's output: what it is about stands at its beginning
+
+
+class Section(TypedDict):
+    anchor: str
+    title: str
+    entry: NotRequired[bool]  # of the errors, or of old code: pasted, not what readers ask for
+    text: list[tuple[str, str]]  # prose, code and output, in their order
+
+
+class Page(TypedDict):
+    url: str
+    name: str  # as the sidebar has it
+    title: str
+    sections: list[Section]
+
+
+def sections(node: nodes.Node, section: Section | None = None, kind: str = "prose") -> list:
+    """Everything on a page that has an anchor and a title: sections, terms, documented objects."""
+    found = []
+    for child in node.children:
+        classes = child.get("classes", []) if isinstance(child, nodes.Element) else []
+        if isinstance(child, SILENT) or "no-search" in classes:
+            continue
+        if new := begun(child):
+            found += [new, *sections(child, new)]
+        elif not isinstance(child, nodes.TextElement):
+            here = next((KINDS[name] for name in classes if name in KINDS), kind)
+            found += sections(child, section, here)
+        elif section and (text := " ".join(plain(child).split())):
+            section["text"].append((kind, text[:OUTPUT] if kind == "output" else text))
+    return found
+
+
+def begun(node: nodes.Node) -> Section | None:
+    """The section that begins with this node, still without its text."""
+    if not isinstance(node, nodes.section | nodes.definition_list_item | addnodes.desc):
+        return None
+    head = node.children[0]
+    if not (anchors := [*node["ids"], *head["ids"]]):
+        return None
+    section: Section = {
+        "anchor": anchors[0],
+        "title": head.get("fullname") or plain(head),
+        "text": [],
+    }
+    if {"errors", "today"} & {*node.parent.get("classes", [])}:
+        section["entry"] = True
+    return section
+
+
+def plain(node: nodes.Node) -> str:
+    """What is read of a node; nobody types a formula as LaTeX has it."""
+    if isinstance(node, nodes.math | nodes.math_block):
+        return "…" if "\\" in node.astext() else node.astext()
+    if isinstance(node, nodes.Text):
+        return str(node)
+    return "".join(plain(child) for child in node.children if not isinstance(child, nodes.raw))
+
+
+# -- the index -----------------------------------------------------------------------------------
+
+WEIGHTS = {"title": 12.0, "anchor": 6.0, "asked": 3.0}
+WEIGHTS |= {"page": 1.0, "prose": 1.0, "code": 0.7, "output": 0.5}
+SATURATION, LENGTH = 3.0, 0.6  # BM25's k1 and b
+SHORT = 0.7  # of the mean: what is shorter is no better an answer
+SHARED = 0.6  # what a section counts whose title others have: exercises, takeaways
+ENTRY = 0.6  # and an entry of the errors or of old code: found by many of its words, not by one
+LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+DIGITS = "0123456789abcdefghijklmnopqrstuv"
+PIECE = 16_000  # characters of postings
+
+
+def asked(language: str) -> dict[str, list[str]]:
+    """By anchor what readers type to find a section; who reads Chinese types English too."""
+    languages = ("zh", "en") if language == "zh" else ("en",)
+    return {
+        anchor: [phrase for each in languages for phrase in phrases[each]]
+        for anchor, phrases in table("asked.toml").items()
+    }
+
+
+def count(page: Page, section: Section, phrases: list[str]) -> Counter:
+    """How much a section says of each term."""
+    counts: Counter = Counter()
+    anchor = section["anchor"]
+    named = [("title", section["title"]), ("anchor", anchor.replace("-", " "))]
+    own = anchor.removeprefix(page["url"].removesuffix(".html") + "-")
+    if "-" in own:  # vmap-in-axes is about in_axes
+        named.append(("anchor", own.replace("-", "_")))
+    named += [("page", f"{page['name']} {page['title']}")]
+    named += [("asked", phrase) for phrase in phrases]
+    for kind, text in [*named, *section["text"]]:
+        for term, share in terms(text):
+            counts[term] += WEIGHTS[kind] * share
+    return counts
+
+
+def postings(pages: list[Page], phrases: dict[str, list[str]]) -> dict[str, str]:
+    """For every term its sections: the step to the next one's number, and a letter for how much."""
+    of_all = [(page, section) for page in pages for section in page["sections"]]
+    titles = Counter(section["title"] for _, section in of_all)
+    counted = [count(page, each, phrases.get(each["anchor"], [])) for page, each in of_all]
+    mean = sum(counts.total() for counts in counted) / len(counted)
+    found: dict[str, str] = {}
+    last: dict[str, int] = {}
+    for number, ((_, section), counts) in enumerate(zip(of_all, counted, strict=True)):
+        length = max(SHORT, counts.total() / mean)
+        norm = SATURATION * (1 - LENGTH + LENGTH * length)
+        shared = titles[section["title"]] > 2
+        most = len(LEVELS) * (SHARED if shared else ENTRY if section.get("entry") else 1)
+        for term, times in counts.items():
+            step = base32(number - last.get(term, 0))
+            found[term] = f"{found.get(term, '')}{step}{LEVELS[int(most * times / (times + norm))]}"
+            last[term] = number
+    return dict(sorted(found.items()))
+
+
+def base32(n: int) -> str:
+    """A number in few characters; nothing for zero.
+
+    >>> base32(0), base32(33)
+    ('', '11')
+    """
+    return base32(n // 32) + DIGITS[n % 32] if n else ""
+
+
+def pieces(pages: list[Page], language: str) -> dict[str, Any]:
+    """Every piece by its name; `index` says what the others hold."""
+    found = postings(pages, asked(language))
+    groups: list[dict[str, str]] = []
+    size = PIECE
+    for term, posting in found.items():
+        if size >= PIECE:
+            groups.append({})
+            size = 0
+        groups[-1][term] = posting
+        size += len(term) + len(posting)
+    made: dict[str, Any] = {f"terms-{n}": group for n, group in enumerate(groups)}
+    words = sorted((term for term in found if re.fullmatch("[a-z]{4,}", term)), key=len)
+    made["words"] = {n: " ".join(alike) for n, alike in itertools.groupby(words, len)}
+    firsts = []
+    number = 0
+    for n, page in enumerate(pages):
+        texts = [
+            [each["anchor"], each["title"], " ".join(text for _, text in each["text"])]
+            for each in page["sections"]
+        ]
+        made[f"page-{n}"] = [page["url"], page["name"], texts]
+        firsts.append(number)
+        number += len(texts)
+    terms_of = [next(iter(group)) for group in groups]
+    made["index"] = {"sections": number, "pages": firsts, "terms": terms_of, **spoken(language)}
+    return made
+
+
+def spoken(language: str) -> dict[str, object]:
+    """How readers ask: words that say nothing, and other names for what the book has a name for."""
+    data = table("search.toml")
+    empty = data["empty"]
+    chinese = [word for word in empty if is_chinese(word)]
+    han = "|".join(word for word in chinese if len(word) > 1)
+    alone = "".join(word for word in chinese if len(word) == 1)
+    alone = rf"(?<=^|[^{HAN}]|{han})[{alone}](?=$|[^{HAN}]|{han})"
+    latin = "|".join(word for word in empty if not is_chinese(word))
+    other = "en" if language == "zh" else "zh"
+    book = table("terms.toml").values()
+    pairs = [*data["same"].items(), *((term[other], term[language]) for term in book)]
+    pairs += [(word, term[language]) for term in book for word in term.get("avoid", [])]
+    same = []
+    for pair in pairs:
+        theirs, ours = (
+            list(dict.fromkeys(t for t, share in terms(name) if t not in empty and share >= least))
+            for name, least in zip(pair, (0, 1), strict=True)  # ours: names whole, not their parts
+        )
+        if language == "en" and not any(map(is_chinese, theirs)):
+            # Chinese is so rare there that it would outweigh what was typed.
+            ours = [term for term in ours if not is_chinese(term)]
+        if theirs and ours and theirs != ours:
+            same.append([theirs, ours])
+    return {
+        "empty": rf"{han}|{alone}|(?<![\w.])(?:{latin})(?![\w(\[]|\.\w)",
+        "same": same,
+    }
+
+
+# -- in Sphinx -----------------------------------------------------------------------------------
+
+
+def turn_off_sphinx(app) -> None:
+    if app.builder.name == "html":
+        app.builder.search = False
+        app.config.html_additional_pages["search"] = "search.html"
+
+
+def noted(app, pagename: str) -> Path:
+    return Path(app.doctreedir, "search", f"{pagename}.json")
+
+
+def note(app, pagename, templatename, context, doctree) -> None:
+    """Keep what a page says when it is written: the next build writes only pages that changed."""
+    context["search_version"] = hashlib.sha256(SCRIPT.read_bytes()).hexdigest()[:8]
+    if doctree is None or app.builder.name != "html":
+        return
+    title = app.env.titles[pagename].astext()
+    page = {"url": app.builder.get_target_uri(pagename), "title": title}
+    path = noted(app, pagename)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**page, "sections": sections(doctree)}), "utf8")
+
+
+def write(app, error) -> None:
+    if error or app.builder.name != "html":
+        return
+    known = names(app.env)
+    order = [*known, *sorted(app.env.found_docs - set(known))]
+    pages = []
+    for name in order:
+        if name in app.env.found_docs:
+            page = json.loads(noted(app, name).read_text("utf8"))
+            pages.append({"name": known.get(name, page["title"]), **page})
+    made = pieces(pages, language_of(app.config))
+    version = hashlib.sha256(json.dumps(made).encode()).hexdigest()[:8]
+    made["index"]["folder"] = version  # a reader's cache cannot mix two states of the book
+    out = Path(app.outdir, "search")
+    shutil.rmtree(out, ignore_errors=True)
+    (out / version).mkdir(parents=True)
+    for name, content in made.items():
+        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+        path = out / ("index.js" if name == "index" else f"{version}/{name}.js")
+        path.write_text(f'searchPiece("{name}",{text})\n', "utf8")
+
+
+def setup(app) -> dict:
+    app.connect("builder-inited", turn_off_sphinx)
+    app.connect("html-page-context", note)
+    app.connect("build-finished", write)
+    app.add_css_file("search.css")
+    app.add_js_file("search-open.js")
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

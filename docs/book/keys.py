@@ -1,0 +1,175 @@
+"""What the outputs of a page depend on, and nothing else: the key that they are kept under.
+
+A key holds the page's code cells, the modules of this repository that these import, directly or
+not, the data files that cells or modules name, PAGE_ENV, the versions of Python and of the locked
+packages, the code that executes and the style of figures. Style sheets, scripts and prose are not
+in it: changing them executes nothing.
+"""
+
+import ast
+import functools
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+from IPython.core.inputtransformer2 import TransformerManager
+
+from book.paths import DOCS, PAGE_ENV, ROOT, STYLE
+
+MODULES = (ROOT / "examples", DOCS)  # where an import of this repository leads
+# Modules have a rule of their own; the others only dress HTML.
+NO_OUTPUT = {".py", ".pyc", ".css", ".js"}
+
+Names = tuple[frozenset[str], frozenset[str]]
+
+
+def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+@functools.cache
+def packages() -> frozenset[str]:
+    """The packages that live in this repository.
+
+    >>> "seejax" in packages(), "book" in packages(), "jax" in packages()
+    (True, True, False)
+    """
+    return frozenset(path.parent.name for root in MODULES for path in root.glob("*/__init__.py"))
+
+
+def file_of(module: str) -> Path | None:
+    """The file of a module of this repository, or None if it is not one of ours.
+
+    >>> file_of("seejax.see").relative_to(ROOT).as_posix(), file_of("jax")
+    ('examples/seejax/see/__init__.py', None)
+    """
+    for root in MODULES:
+        place = root.joinpath(*module.split("."))
+        for path in (place / "__init__.py", place.with_suffix(".py")):
+            if path.is_file():
+                return path
+    return None
+
+
+def named(source: str, package: str = "") -> Names:
+    """The modules that Python source may import, and every string in it.
+
+    A module named in a string counts: `python -m seejax.training`, or code for another process.
+    Source that is not Python (a cell of another language) could import anything it mentions.
+
+    Args:
+      package: where the source stands, for its relative imports.
+
+    >>> sorted(named("from seejax import see; run('python -m seejax.training')")[0])
+    ['seejax', 'seejax.see', 'seejax.training']
+    >>> sorted(named("from . import _hlo", "seejax.see")[0])
+    ['seejax.see', 'seejax.see._hlo']
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        found, strings = set(), {source}
+    else:
+        found, strings = imported(tree, package), strings_in(tree)
+    for text in strings:
+        for one in packages():
+            found.update(re.findall(rf"\b{one}(?:\.\w+)*", text))
+            for module, names in re.findall(rf"\bfrom +({one}[\w.]*) +import +([^\n;]+)", text):
+                found.update(f"{module}.{name}" for name in re.findall(r"\w+", names))
+    data = {name for names in data_files().values() for name in names}
+    modules = {name for name in found if name not in data or file_of(name)}
+    return frozenset(modules), frozenset(strings)
+
+
+def strings_in(tree: ast.AST) -> set[str]:
+    """The strings of a tree, but for those that stand alone: docstrings."""
+    alone = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr)}
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    return {n.value for n in found if isinstance(n.value, str) and id(n) not in alone}
+
+
+def imported(tree: ast.AST, package: str) -> set[str]:
+    """The names that the import statements of a tree may load as modules."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = ".".join([*(parts if node.level else []), *filter(None, [node.module])])
+            found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+    return found
+
+
+@functools.cache
+def named_in_file(path: Path) -> Names:
+    """What a module of this repository names."""
+    root = next(root for root in MODULES if path.is_relative_to(root))
+    return named(path.read_text("utf8"), ".".join(path.relative_to(root).parent.parts))
+
+
+@functools.cache
+def data_files() -> dict[Path, frozenset[str]]:
+    """Every file that may be read while a page runs, with the names it can be asked for by."""
+    package = [p for p in (ROOT / "examples").rglob("*") if p.suffix not in NO_OUTPUT]
+    more = [*(DOCS / "data").glob("*"), *(ROOT / "bench").glob("*.json")]
+    found = {}
+    for path in filter(Path.is_file, [*package, *more]):
+        names = {path.name}
+        if path in package:  # "seejax.see.figures", as Matplotlib names a style in a package
+            names.add(".".join(path.relative_to(ROOT / "examples").with_suffix("").parts))
+        found[path] = frozenset(names)
+    return found
+
+
+def sources(notebook: nbformat.NotebookNode) -> list[Path]:
+    """The files of this repository that running a notebook may read."""
+    transform = TransformerManager().transform_cell  # %magic and !command are no Python
+    todo = [named(transform(cell.source)) for cell in code_cells(notebook)]
+    found: set[Path] = set()
+    while todo:
+        modules, strings = todo.pop()
+        for name in {".".join(parts) for parts in prefixes(modules)}:
+            path = file_of(name)
+            if path and path not in found:
+                found.add(path)
+                todo.append(named_in_file(path))
+        for path, names in data_files().items():
+            if any(name in text for name in names for text in strings):
+                found.add(path)
+    return sorted(found)
+
+
+def prefixes(modules: frozenset[str]) -> Iterator[list[str]]:
+    """A module runs the packages that it lies in."""
+    for module in modules:
+        parts = module.split(".")
+        if parts[0] in packages():
+            yield from (parts[:length] for length in range(1, len(parts) + 1))
+
+
+def state() -> str:
+    """A digest of the pages and of all that any key is made of, to see what is edited meanwhile."""
+    for cached in (packages, named_in_file, data_files):
+        cached.cache_clear()
+    modules = (path for root in MODULES for path in root.rglob("*.py"))
+    digest = hashlib.sha256()
+    for path in sorted({ROOT / "requirements.lock", *DOCS.rglob("*.md"), *data_files(), *modules}):
+        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def key(notebook: nbformat.NotebookNode) -> str:
+    """The key of a notebook's outputs."""
+    cells = [(cell.source, cell.metadata) for cell in code_cells(notebook)]
+    kernel = notebook.metadata.get("kernelspec", {})
+    world = [cells, kernel, PAGE_ENV, sys.version_info[:2]]
+    digest = hashlib.sha256(json.dumps(world, sort_keys=True).encode())
+    always = [ROOT / "requirements.lock", DOCS / "book" / "execute.py", STYLE]
+    for path in [*always, *sources(notebook)]:
+        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,71 @@
+"""Where the things of the book lie, its languages, and the machine that its pages see."""
+
+import functools
+import tomllib
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parents[1]
+ROOT = DOCS.parent
+BUILD = ROOT / "build"
+
+# For each tree: its language as HTML names it, as Read the Docs spells it, as its readers do.
+LANGUAGES = {
+    "zh": {"hreflang": "zh-CN", "slug": "zh-cn", "name": "中文"},
+    "en": {"hreflang": "en", "slug": "en", "name": "English"},
+}
+
+
+def language_of(config: Any) -> str:
+    """Which of our languages Sphinx is building: the tree, by what Sphinx calls the language."""
+    return "zh" if config.language.startswith("zh") else "en"
+
+
+MYST_EXTENSIONS = ["dollarmath", "colon_fence", "deflist"]
+
+# What the pages see as the machine: the same in both languages, for every builder, in the tests.
+PAGE_ENV = {
+    "JAX_PLATFORMS": "cpu",
+    "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+    "JAX_PPRINT_USE_COLOR": "0",
+    "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    "PYTHONHASHSEED": "0",
+}
+STYLE = ROOT / "examples" / "seejax" / "see" / "figures.mplstyle"  # of every figure
+PLACES_ENV = {  # where these lie changes no output
+    "TFDS_DATA_DIR": str(BUILD / "tensorflow_datasets"),
+    "MATPLOTLIBRC": str(STYLE),
+}
+
+
+class BuildError(Exception):
+    """What the reader of the terminal has to know, in one message; no traceback of ours."""
+
+
+def say(who: str, what: str) -> None:
+    """One line of progress: which part of the build, and what it did."""
+    print(f"{who:>8} │ {what}", flush=True)
+
+
+@functools.cache
+def project() -> dict[str, Any]:
+    """What pyproject.toml says of the package: its name, its version, what it needs, its addresses.
+
+    >>> project()["name"]
+    'seejax'
+    """
+    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf8"))["project"]
+
+
+def pages(language: str) -> list[Path]:
+    """Every page of a language, in the order of their names."""
+    return sorted((DOCS / language).rglob("*.md"))
+
+
+def page_name(page: Path, language: str) -> str:
+    """What links and built files call a page: its path within its language, without a suffix.
+
+    >>> page_name(DOCS / "zh" / "jit.md", "zh")
+    'jit'
+    """
+    return page.relative_to(DOCS / language).with_suffix("").as_posix()
