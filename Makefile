@@ -4,8 +4,6 @@ BIN := .venv/bin
 TOOLS := PYTHONPATH=docs $(BIN)/python -m
 DOCS := .venv/ready-docs
 TEST := .venv/ready-test
-SLOW := $(addprefix tests/test_,$(addsuffix .py,site names weight security faults offline search notebooks machines build training steps see_trace entmax see_grad parallel processes see_browser see_command see_calls see_axes classifier loader predict see_pictures digits linear_regression attention outputs errors today_command today_site))
-QUICK := conftest.py $(filter-out $(SLOW),$(wildcard tests/*.py tests/slurm/*.py)) docs README.md
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -38,14 +36,13 @@ lint: $(TEST)
 	@$(TOOLS) book.author.pairs check
 
 check: lint ## a minute: style, spelling, types, schemas, pairs, prose, quick unit tests
-	@$(BIN)/pytest -q -n logical --maxprocesses 4 --dist loadfile $(QUICK)
+	@$(BIN)/pytest -q -n logical --maxprocesses 4 --dist loadfile tests/build/test_page_keys.py tests/tools tests/pages/test_prose.py
 
 test: lint html ## everything: the build, every page in Chromium, training, doctests
-	@$(BIN)/pytest -q -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
-	  $(SLOW) $(QUICK) examples CONTRIBUTING.md # the slow ones first: none is left alone at the end
+	@$(BIN)/pytest -q -n logical --maxprocesses 4 --dist loadfile
 
 accept: $(TEST) html ## after reading what the pages show now: take it for what they have to show
-	@$(BIN)/pytest -q tests/test_outputs.py --snapshot-update
+	@$(BIN)/pytest -q tests/pages/test_outputs.py --snapshot-update
 
 notebooks: $(TEST) html ## run every notebook top to bottom, with the package as it is published
 	@$(TOOLS) book.author.run_notebooks

@@ -17,11 +17,11 @@ from bs4 import BeautifulSoup
 from markdown_it import MarkdownIt
 from packaging.requirements import Requirement
 from playwright.sync_api import Browser, Page, expect
+from test_site import LANGUAGES, SITE, site  # noqa: F401 - the site is built when it is asked for
 
 from book import paths, tables
 from book.author import run_notebooks
 from processes import Process
-from test_site import LANGUAGES, SITE, site  # noqa: F401 - the site is built when it is asked for
 
 ROOT = paths.ROOT
 CELL = re.compile(r"^```\{code-cell\}\n((?::[^\n]*\n)*)\n?(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -12,12 +12,12 @@ import pypdf
 import pytest
 from bs4 import BeautifulSoup, Tag
 from playwright.sync_api import Browser
+from test_site import LANGUAGES, SITE, site  # noqa: F401 - a fixture
 
 from book.export import epub, offline, pdf
 from book.export.chapters import Book, book
 from book.export.plain import parts
 from processes import Process
-from test_site import LANGUAGES, SITE, site  # noqa: F401 - a fixture
 
 START = ["index", "tour", "ecosystem"]  # a first chapter, a formula, pictures, a figure, tables
 XHTML = "{http://www.w3.org/1999/xhtml}"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
+from test_site import CONTRAST, LANGUAGES, OVERFLOW, WIDTHS, reader, server, site, soup  # noqa: F401
 
 from book.extensions import today
 from seejax import errors
-from test_site import CONTRAST, LANGUAGES, OVERFLOW, WIDTHS, reader, server, site, soup  # noqa: F401
 
 ENTRIES = today.entries()
 

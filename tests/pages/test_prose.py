@@ -12,7 +12,7 @@ import pytest
 
 from book.author import pairs
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CHINESE = sorted((ROOT / "docs" / "zh").rglob("*.md"))
 WRITTEN = [
     *CHINESE,

@@ -19,7 +19,7 @@ from bs4 import BeautifulSoup
 
 from processes import Process, alive, wait_until
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 INDEX = """\
 (index)=

@@ -17,13 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from test_prose import misset
 
 from book.author import pairs
 from seejax import see
 from seejax.entmax import entmax
-from test_prose import misset
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TERMS: dict[str, dict] = tomllib.loads((ROOT / "docs" / "data" / "terms.toml").read_text("utf8"))
 CHINESE = sorted((ROOT / "docs" / "zh").rglob("*.md"))
 MARKDOWN = pairs.markdown()

@@ -187,7 +187,9 @@ def test_every_link_and_fragment_leads_somewhere(site: Path) -> None:
 def test_a_page_names_its_language_and_its_alternates(site: Path, page: str) -> None:
     language, _, name = page.partition("/")
     assert soup(page).html["lang"] == LANGUAGES[language]
-    if not os.environ.get("READTHEDOCS_CANONICAL_URL"):  # tests/test_build.py looks at the others
+    if not os.environ.get(
+        "READTHEDOCS_CANONICAL_URL"
+    ):  # test_build.py sees to these
         assert not soup(page).select("head link[hreflang]"), "search engines take whole addresses"
     (switch,) = {a["href"] for a in soup(page).select("a.language-switch")}
     other = next(each for each in LANGUAGES if each != language)

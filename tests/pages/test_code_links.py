@@ -15,12 +15,12 @@ import pytest
 from bs4 import BeautifulSoup, Tag
 from myst_nb.core.read import myst_nb_reader_plugin
 from playwright.sync_api import Browser, Page, expect
+from test_site import LANGUAGES, PAGES, SITE, WIDTHS, site, soup  # noqa: F401 - a fixture
 
 import limits
 from book import inventories, paths
 from book.extensions import code_links
 from book.keys import code_cells
-from test_site import LANGUAGES, PAGES, SITE, WIDTHS, site, soup  # noqa: F401 - a fixture
 
 ENTRIES = {
     name: inventories.read(inventories.file(name).read_bytes(), address)

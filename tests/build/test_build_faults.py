@@ -15,12 +15,12 @@ from pathlib import Path
 import nbformat
 import pytest
 from aiorwlock import RWLock
+from test_build import Book
 
 from book import cache, chromium, execute, paths, render, tables
 from book.export import offline
-from test_build import Book
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 EXECUTE = "from book.execute import execute; execute(['zh', 'en'])"
 BUILD = "import sys; from book.build import main; sys.argv = ['build']; sys.exit(main())"
 
@@ -280,20 +280,3 @@ def test_a_build_tells_of_a_wrong_table_and_puts_a_lost_site_back(small: Book) -
     output = small.build(fails=True)
     assert re.fullmatch(r"docs/data/terms\.toml:29: .*", output.strip()), output
     assert (small.html / "en").exists()
-
-
-# -- the table of them all -------------------------------------------------------------------------
-
-
-def test_every_fault_of_the_table_has_the_test_that_it_names() -> None:
-    table = (
-        (ROOT / "ARCHITECTURE.md").read_text("utf8").partition("| fault |")[2].partition("\n\n")[0]
-    )
-    rows = table.splitlines()[2:]
-    assert len(rows) >= 20
-    for row in rows:
-        named = re.findall(r"`(\w+)::(test_\w+)`", row)
-        assert named, row
-        for file, name in named:
-            text = (ROOT / "tests" / f"test_{file}.py").read_text("utf8")
-            assert f"\ndef {name}(" in text, row

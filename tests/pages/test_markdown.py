@@ -16,13 +16,13 @@ import pytest
 from bs4 import BeautifulSoup, Tag
 from markdown_it import MarkdownIt
 from PIL import Image, ImageChops
+from test_build import Book
+from test_notebooks import COMMON, FORMULA, letters
+from test_site import LANGUAGES, PAGES, SITE, SOURCES, ids, site, soup  # noqa: F401 - a fixture
 
 from book import paths, tables
 from book.export import markdown
 from book.extensions import cards
-from test_build import Book
-from test_notebooks import COMMON, FORMULA, letters
-from test_site import LANGUAGES, PAGES, SITE, SOURCES, ids, site, soup  # noqa: F401 - a fixture
 
 NAMES = [page.removesuffix(".html") for page in PAGES]
 # A page that Sphinx makes of docstrings is not the same, word by word, as its Markdown.

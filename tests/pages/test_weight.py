@@ -13,9 +13,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from PIL import Image, ImageChops
 from playwright.sync_api import Browser, Page, expect
+from test_site import LANGUAGES, PAGES, SITE, WIDTHS, site, soup  # noqa: F401 - a fixture
 
 from book.extensions import assets, figures
-from test_site import LANGUAGES, PAGES, SITE, WIDTHS, site, soup  # noqa: F401 - a fixture
 
 KIB = 1024
 PAGE_KIB, FIGURE_KIB, REQUESTS = 250, 40, 10

@@ -9,11 +9,11 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from playwright.sync_api import Browser, Page
+from test_search import NASTY, fuzz
+from test_site import PAGES, ROOT, server, site, soup  # noqa: F401
 
 from book import install, policy
 from processes import wait_until
-from test_search import NASTY, fuzz
-from test_site import PAGES, ROOT, server, site, soup  # noqa: F401
 
 # -- pages -----------------------------------------------------------------------------------------
 
