@@ -9,7 +9,6 @@ import os
 import random
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import nbformat
@@ -17,8 +16,7 @@ import pytest
 from aiorwlock import RWLock
 from test_build import Book
 
-from book import cache, chromium, execute, paths, render, tables
-from book.export import offline
+from book import cache, execute, paths, render, tables
 
 ROOT = Path(__file__).parents[2]
 EXECUTE = "from book.execute import execute; execute(['zh', 'en'])"
@@ -168,21 +166,6 @@ def test_a_cache_cut_off_anywhere_is_dropped_or_whole(
                 assert (cache.content(found), cache.seconds("page")) == (right, 1)
             shown += found is not None
     assert shown < 60, "a space that became another, or what nobody shows"
-
-
-def test_a_machine_without_chromium_is_told_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["offline", "epub"])
-    monkeypatch.setattr(chromium, "chinese_font", lambda: None)
-    find = chromium.executable
-    monkeypatch.setattr(chromium, "executable", lambda own: find("nowhere"))
-    monkeypatch.setattr(chromium, "on_path", lambda: None)
-    monkeypatch.setattr(chromium, "run", lambda *_: "nothing can be installed")
-    assert offline.main() == 1
-    said = capsys.readouterr().err
-    assert said.startswith("\nThere is no Chromium here, and it could not be installed:")
-    assert "apt-get install chromium fonts-noto-cjk" in said
 
 
 # -- the clock, and edits --------------------------------------------------------------------------

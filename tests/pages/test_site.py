@@ -4,7 +4,6 @@ import functools
 import itertools
 import os
 import re
-import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from bs4 import BeautifulSoup, Tag
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from book import chromium, paths
+from book import paths
 from processes import Process
 
 ROOT = paths.ROOT
@@ -187,9 +186,7 @@ def test_every_link_and_fragment_leads_somewhere(site: Path) -> None:
 def test_a_page_names_its_language_and_its_alternates(site: Path, page: str) -> None:
     language, _, name = page.partition("/")
     assert soup(page).html["lang"] == LANGUAGES[language]
-    if not os.environ.get(
-        "READTHEDOCS_CANONICAL_URL"
-    ):  # test_build.py sees to these
+    if not os.environ.get("READTHEDOCS_CANONICAL_URL"):  # test_build.py sees to these
         assert not soup(page).select("head link[hreflang]"), "search engines take whole addresses"
     (switch,) = {a["href"] for a in soup(page).select("a.language-switch")}
     other = next(each for each in LANGUAGES if each != language)
@@ -430,65 +427,6 @@ def test_folded_cells_open_by_keyboard_and_say_what_they_hold(reader) -> None:
         expect(inside).to_be_visible()
         page.keyboard.press("Enter")
         expect(inside).to_be_hidden()
-
-
-# -- the browser itself --------------------------------------------------------------------------
-
-
-@pytest.fixture
-def bare_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine that has nothing installed: what is on PATH is what a test puts there."""
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    return tmp_path
-
-
-def command(folder: Path, name: str, script: str = "") -> str:
-    path = folder / name
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return str(path)
-
-
-def test_chromium_is_taken_from_path_then_installed_then_missed_aloud(
-    bare_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = bare_path / "own"
-
-    def fetch() -> str:
-        own.touch()
-        return ""
-
-    with pytest.raises(
-        paths.BuildError, match=r"no Chromium here(?s:.*)apt-get is not on PATH\nno net"
-    ):
-        chromium.executable(str(own), fetch=lambda: "no net")
-    command(bare_path, "apt-get", "echo 'nothing to be reached'; exit 100")
-    with pytest.raises(paths.BuildError, match="nothing to be reached"):
-        chromium.executable(str(own), fetch=lambda: "")
-    assert chromium.executable(str(own), fetch=fetch) == str(own)
-    own.unlink()
-    made = bare_path / "chromium"
-    command(bare_path, "apt-get", f'[ "$2" = update ] || {{ : > {made}; /bin/chmod +x {made}; }}')
-    assert chromium.executable(str(own), fetch=lambda: "not asked") == str(made)
-    made.unlink()
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(paths.BuildError, match="apt-get needs root"):
-        chromium.executable(str(own), fetch=lambda: "")
-    found = command(bare_path, "google-chrome")
-    assert chromium.executable(str(own), fetch=lambda: "not asked") == found
-
-
-@pytest.mark.skipif("sys.platform != 'linux'", reason="fontconfig is Linux's")
-def test_a_chinese_font_is_installed_or_missed_aloud(bare_path: Path) -> None:
-    with pytest.raises(paths.BuildError, match="no font for Chinese here"):
-        chromium.chinese_font()
-    font = bare_path / "font"
-    command(bare_path, "fc-list", f"[ ! -e {font} ] || echo Noto")
-    with pytest.raises(paths.BuildError, match="no font for Chinese here"):
-        chromium.chinese_font()
-    command(bare_path, "apt-get", f": > {font}")
-    chromium.chinese_font()
 
 
 # -- what every page promises its reader ---------------------------------------------------------
