@@ -14,22 +14,13 @@ from pathlib import Path
 import nbformat
 import pytest
 from aiorwlock import RWLock
-from test_build import Book
 
 from book import cache, execute, paths, render, tables
+from small_book import Book
 
 ROOT = Path(__file__).parents[2]
 EXECUTE = "from book.execute import execute; execute(['zh', 'en'])"
 BUILD = "import sys; from book.build import main; sys.argv = ['build']; sys.exit(main())"
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Book:
-    """A book that was never built."""
-    book = Book(tmp_path / "book")
-    book.root.mkdir()
-    book.write()
-    return book
 
 
 # -- while pages run -------------------------------------------------------------------------------

@@ -1,5 +1,4 @@
 """Search, as readers use it: what they type, by keyboard, from the disk, whatever they paste."""
-# ruff: noqa: F811 - the site, its server and its readers are fixtures of test_site
 
 import json
 import random
@@ -10,8 +9,8 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
+from built_site import CONTRAST, LANGUAGES, OVERFLOW, SITE, WIDTHS
 from playwright.sync_api import Page, expect
-from test_site import CONTRAST, LANGUAGES, OVERFLOW, SITE, WIDTHS, reader, server, site  # noqa: F401
 
 from book.extensions import search
 from book.paths import DOCS

@@ -9,10 +9,10 @@ from pathlib import Path
 import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
-from test_prose import misset
 
 from book import paths
 from book.extensions import today
+from typesetting import misset
 
 ENTRIES: dict[str, dict] = tomllib.loads(today.DATA.read_text("utf8"))
 WITH_OLD_CODE = [name for name, entry in ENTRIES.items() if "old" in entry]

@@ -24,11 +24,11 @@ from IPython.core.ultratb import AutoFormattedTB
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from test_prose import misset
 
 from book import paths
 from book.export import plain
 from seejax import errors
+from typesetting import misset
 
 ENTRIES = errors.entries()
 GENERAL = {"dynamic-size": {"tracer-float"}}  # what an entry's message says, and more
