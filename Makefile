@@ -6,14 +6,14 @@ DOCS := .venv/ready-docs
 TEST := .venv/ready-test
 AREAS := $(sort $(patsubst tests/%/,%,$(dir $(wildcard tests/*/test_*.py))))
 UNITS := -m "not site and not browser and not build" tests/build tests/pages tests/tools docs
-PYTEST := $(BIN)/pytest -q -n logical --maxprocesses 4 --dist loadgroup
+PYTEST := $(BIN)/pytest -q -n $(or $(WORKERS),logical --maxprocesses 4) --dist loadgroup
 REACHED = reached=$$($(TOOLS) book.author.reached $(CHANGED)) && \
   if [ -n "$$reached" ]; then $(PYTEST) $$reached; else echo "no test reads what has changed"; fi
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE # every page and test starts a Python: 1 s with its bytecode, 4 s without
-.PHONY: help html serve zip epub pdf check test notebooks inventories linkcheck test-slurm screenshot audit audit-packages bench pair lock clean accept browser setup page $(AREAS:%=test-%)
+.PHONY: help html serve zip epub pdf check test notebooks inventories linkcheck test-slurm screenshot audit audit-packages bench pair lock clean accept browser setup page test-elsewhere $(AREAS:%=test-%)
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' Makefile
@@ -49,6 +49,9 @@ test: lint browser $(if $(CHANGED),,html) ## everything; CHANGED=1 what the last
 
 $(AREAS:%=test-%): test-%: $(TEST) browser
 	@$(PYTEST) tests/$*
+
+test-elsewhere: ## build and test as other machines would, each from a fresh clone; ROW="sse4 one-core" just those
+	@PYTHONPATH=docs $(PYTHON) -m book.author.elsewhere $(ROW)
 
 page: $(TEST) ## lay the places of a new page: NAME=scan AFTER=control-flow
 	@$(TOOLS) book.author.new_page "$(NAME)" "$(AFTER)"
@@ -88,11 +91,11 @@ pair: $(DOCS) ## after reading both languages of a page again: make pair PAGE=ji
 	@$(TOOLS) book.author.pairs stamp $(PAGE)
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --no-header --no-annotate --no-emit-index-url
+	  --no-header --no-annotate --no-emit-index-url $(RESOLVE)
 
 NEWER := $(if $(UPGRADE),$(addprefix --upgrade-package ,$(UPGRADE)),--upgrade)
 
-lock: $(DOCS) ## resolve pyproject.toml anew into the lock files; UPGRADE="jax jaxlib" just those
+lock: $(DOCS) ## resolve pyproject.toml anew into the lock files; UPGRADE="jax jaxlib" just those; RESOLVE=options of uv
 	$(COMPILE) $(NEWER) pyproject.toml --extra training --extra today --group docs -o requirements.lock
 	$(COMPILE) $(NEWER) --group test -c requirements.lock -o requirements-test.lock
 
