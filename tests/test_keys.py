@@ -3,12 +3,12 @@
 import asyncio
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
-from aiorwlock import RWLock
 
-from book import cache, execute, keys
+from book import cache, execute, kernel, keys
 
 
 def notebook(*cells: str) -> nbformat.NotebookNode:
@@ -22,7 +22,9 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in {
         "requirements.lock": "",
         "bench/results.json": "{}",
-        "docs/book/execute.py": "",
+        "docs/book/kernel.py": "",
+        "docs/book/forkserver.py": "",
+        "docs/book/keys.py": "",
         "docs/data/terms.toml": "",
         "examples/pack/__init__.py": "",
         "examples/pack/alone.py": "",
@@ -98,6 +100,7 @@ def test_a_cell_reads_the_modules_it_can_import_and_the_files_it_names(
         ("examples/pack/part/look.mplstyle", False),
         ("bench/results.json", False),
         ("docs/data/terms.toml", False),
+        ("docs/book/kernel.py", True),
     ],
 )
 def test_a_key_changes_with_what_is_read_and_with_nothing_else(
@@ -107,6 +110,48 @@ def test_a_key_changes_with_what_is_read_and_with_nothing_else(
     before = keys.key(page)
     (tree / name).write_text("new")
     assert (keys.key(page) != before) is changes
+
+
+def test_a_picture_s_comments_and_docstrings_are_in_no_key(tree: Path) -> None:
+    for place in "examples/seejax/see/shown.py", "examples/seejax/other.py":
+        (tree / place).parent.mkdir(parents=True, exist_ok=True)
+        (tree / place).parent.joinpath("__init__.py").touch()
+    page = notebook("from seejax import other\nfrom seejax.see import shown")
+    texts = ("x = 1", "'said'\nx = 1  # why", "x = 2")
+
+    def keys_of(place: str) -> list[str]:
+        found = []
+        for text in texts:
+            (tree / place).write_text(text)
+            found.append(keys.key(page))
+        return found
+
+    (tree / "examples/seejax/other.py").write_text("")
+    bare, said, other = keys_of("examples/seejax/see/shown.py")
+    assert bare == said != other
+    assert len({*keys_of("examples/seejax/other.py")}) == 3, "whose source a picture may show"
+
+
+def test_known_keys_are_those_that_parsing_finds(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys.Known, "FILE", tree / "build" / "keys.json")
+    (tree / "build").mkdir()
+    page = tree / "docs" / "page.md"
+    page.write_text("one")
+    parsed = []
+
+    def parse() -> nbformat.NotebookNode:
+        parsed.append(page.read_text())
+        return notebook("from pack import direct")
+
+    for change in (None, None, page, tree / "examples/pack/part/leaf.py"):
+        if change:
+            change.write_text("two")
+        known = keys.Known()
+        assert known.key(page, parse) == keys.key(notebook("from pack import direct"))
+        known.save()
+    assert parsed == ["one", "two", "two"], "what has not changed is not read again"
 
 
 def test_a_key_changes_with_the_cells_and_the_environment(
@@ -126,11 +171,12 @@ def test_a_key_changes_with_the_cells_and_the_environment(
 def test_the_longest_page_begins_first(monkeypatch: pytest.MonkeyPatch) -> None:
     began = []
 
-    async def execute_page(run: execute.Run, slots: asyncio.Semaphore, machine: RWLock) -> None:
+    async def execute_page(run: execute.Run, slots: asyncio.Semaphore, *_: object) -> None:
         async with slots:
             began.append(run.page.stem)
 
     monkeypatch.setattr(execute, "execute_page", execute_page)
+    monkeypatch.setattr(execute, "ForkServer", lambda: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(execute.cache, "seconds", {"long": 90.0, "short": 1.0}.get)
     pages = {"short": 50, "new": 20, "long": 2, "newer": 3}
     runs = [execute.Run(Path(f"{n}.md"), n, notebook(*["1"] * k)) for n, k in pages.items()]
@@ -152,7 +198,7 @@ def test_the_longest_page_begins_first(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_cells_that_measure_are_known(cells: list[str], measuring: list[int]) -> None:
     page = notebook(*cells)
-    found = list(map(id, execute.that_measure(page.cells)))
+    found = list(map(id, kernel.timing_cells(page.cells)))
     assert [number for number, cell in enumerate(page.cells) if id(cell) in found] == measuring
 
 
@@ -160,7 +206,8 @@ def test_the_newest_few_states_are_kept(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(cache, "FOLDER", tmp_path / "cache")
     for number in range(cache.STATES):
         cache.save("page", f"{number:016}", notebook("1"), seconds=number)
-        os.utime(tmp_path / "cache" / f"page.{number:016}.ipynb", (number, number))
+        (kept,) = (tmp_path / "cache").glob(f"page.{number:016}.*.ipynb")
+        os.utime(kept, (number, number))
     assert cache.load(f"{0:016}"), "what is used becomes new again"
     cache.save("page", "f" * 16, notebook("1"), seconds=99)
     cache.save("other", "e" * 16, notebook("1"), seconds=1)

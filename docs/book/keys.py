@@ -2,8 +2,9 @@
 
 A key holds the page's code cells, the modules of this repository that these import, directly or
 not, the data files that cells or modules name, PAGE_ENV, the versions of Python and of the locked
-packages, the code that executes and the style of figures. Style sheets, scripts and prose are not
-in it: changing them executes nothing.
+packages, how kernels are started, and the style of figures. Style sheets, scripts and prose are not
+in it: changing them executes nothing. Nor are comments and docstrings of `seejax.see`, since no
+picture shows the source of the code that draws it.
 """
 
 import ast
@@ -12,13 +13,14 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import nbformat
-from IPython.core.inputtransformer2 import TransformerManager
+from book.paths import BUILD, DOCS, PAGE_ENV, ROOT, STYLE
 
-from book.paths import DOCS, PAGE_ENV, ROOT, STYLE
+if TYPE_CHECKING:
+    import nbformat
 
 MODULES = (ROOT / "examples", DOCS)  # where an import of this repository leads
 # Modules have a rule of their own; the others only dress HTML.
@@ -27,7 +29,7 @@ NO_OUTPUT = {".py", ".pyc", ".css", ".js"}
 Names = tuple[frozenset[str], frozenset[str]]
 
 
-def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+def code_cells(notebook: "nbformat.NotebookNode") -> "list[nbformat.NotebookNode]":
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
@@ -126,8 +128,10 @@ def data_files() -> dict[Path, frozenset[str]]:
     return found
 
 
-def sources(notebook: nbformat.NotebookNode) -> list[Path]:
+def sources(notebook: "nbformat.NotebookNode") -> list[Path]:
     """The files of this repository that running a notebook may read."""
+    from IPython.core.inputtransformer2 import TransformerManager
+
     transform = TransformerManager().transform_cell  # %magic and !command are no Python
     todo = [named(transform(cell.source)) for cell in code_cells(notebook)]
     found: set[Path] = set()
@@ -152,24 +156,99 @@ def prefixes(modules: frozenset[str]) -> Iterator[list[str]]:
             yield from (parts[:length] for length in range(1, len(parts) + 1))
 
 
-def state() -> str:
-    """A digest of the pages and of all that any key is made of, to see what is edited meanwhile."""
+def content(path: Path) -> bytes:
+    """What of a file can change an output: its bytes, or of the code that draws pictures, its code.
+
+    >>> one, other = b"def f():\\n    'a'\\n    return 1", b"def f():  # b\\n    return 1"
+    >>> code_of(one) == code_of(other) != code_of(b"def f(): return 2")
+    True
+    """
+    found = path.read_bytes()
+    drawn = path.suffix == ".py" and path.is_relative_to(ROOT / "examples" / "seejax" / "see")
+    return code_of(found) if drawn else found
+
+
+def code_of(source: bytes) -> bytes:
+    """Python without its comments and docstrings, or as it is where it does not parse."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return source
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            said = node.body and isinstance(node.body[0], ast.Expr)
+            if said and isinstance(getattr(node.body[0], "value", None), ast.Constant):
+                node.body[:1] = [] if node.body[1:] else [ast.Pass()]
+    return ast.dump(tree).encode()
+
+
+def digest_of(paths: Iterable[Path]) -> "hashlib._Hash":
+    digest = hashlib.sha256()
+    for path in sorted(set(paths)):
+        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + content(path))
+    return digest
+
+
+def always() -> list[Path]:
+    """What every key holds: the versions, and how a kernel is started and told to draw."""
+    return [ROOT / "requirements.lock", STYLE, *(DOCS / "book" / f"{n}.py" for n in KERNEL)]
+
+
+KERNEL = ("kernel", "forkserver")
+
+
+def world() -> str:
+    """A digest of all that any key is made of beside its page."""
     for cached in (packages, named_in_file, data_files):
         cached.cache_clear()
     modules = (path for root in MODULES for path in root.rglob("*.py"))
-    digest = hashlib.sha256()
-    for path in sorted({ROOT / "requirements.lock", *DOCS.rglob("*.md"), *data_files(), *modules}):
-        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    digest = digest_of([*always(), DOCS / "book" / "keys.py", *data_files(), *modules])
+    digest.update(json.dumps([PAGE_ENV, sys.version_info[:2]]).encode())
     return digest.hexdigest()
 
 
-def key(notebook: nbformat.NotebookNode) -> str:
+def state() -> str:
+    """A digest of the pages and of all that keys are made of, to see what is edited meanwhile."""
+    return world() + digest_of(DOCS.rglob("*.md")).hexdigest()
+
+
+def key(notebook: "nbformat.NotebookNode") -> str:
     """The key of a notebook's outputs."""
     cells = [(cell.source, cell.metadata) for cell in code_cells(notebook)]
     kernel = notebook.metadata.get("kernelspec", {})
-    world = [cells, kernel, PAGE_ENV, sys.version_info[:2]]
-    digest = hashlib.sha256(json.dumps(world, sort_keys=True).encode())
-    always = [ROOT / "requirements.lock", DOCS / "book" / "execute.py", STYLE]
-    for path in [*always, *sources(notebook)]:
-        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    whole = [cells, kernel, PAGE_ENV, sys.version_info[:2]]
+    digest = digest_of([*always(), *sources(notebook)])
+    digest.update(json.dumps(whole, sort_keys=True).encode())
     return digest.hexdigest()[:16]
+
+
+class Known:
+    """The keys of pages as they were found last: what has not changed need not be parsed.
+
+    Attributes:
+      keys: by a digest of the page and of the world, its key; "" where the page has no cells.
+    """
+
+    FILE = BUILD / "cache" / "keys.json"
+
+    def __init__(self) -> None:
+        self.world = world()
+        self.used: dict[str, str] = {}
+        try:
+            self.keys: dict[str, str] = json.loads(self.FILE.read_text("utf8"))
+        except (OSError, ValueError):
+            self.keys = {}
+
+    def key(self, page: Path, parse: "Callable[[], nbformat.NotebookNode]") -> str:
+        """The key of a page; `parse` reads it if need be."""
+        name = hashlib.sha256(self.world.encode() + page.read_bytes()).hexdigest()
+        if name not in self.keys:
+            notebook = parse()
+            self.keys[name] = key(notebook) if code_cells(notebook) else ""
+        self.used[name] = self.keys[name]
+        return self.used[name]
+
+    def save(self) -> None:
+        """Keep what was asked for, and forget the rest."""
+        if self.FILE.parent.is_dir():
+            self.FILE.write_text(json.dumps(self.used), "utf8")
