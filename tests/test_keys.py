@@ -48,7 +48,9 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(keys, "STYLE", tmp_path / "examples/figures.mplstyle")
     monkeypatch.setattr(keys, "MODULES", (tmp_path / "examples",))
     for cached in (keys.packages, keys.named_in_file, keys.data_files):
-        monkeypatch.setattr(keys, cached.__name__, cached.__wrapped__)
+        uncached = lambda *given, f=cached.__wrapped__: f(*given)  # noqa: E731 - files change
+        uncached.cache_clear = lambda: None
+        monkeypatch.setattr(keys, cached.__name__, uncached)
     return tmp_path
 
 
