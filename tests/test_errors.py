@@ -26,6 +26,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from seejax import errors
+from seejax.errors import __main__
 from test_prose import misset
 from tools import book, plain
 
@@ -589,7 +590,7 @@ TRACEBACKS = {
 def command(monkeypatch, capsys, raw: bytes, *options: str) -> tuple[int, str, str]:
     monkeypatch.setattr(sys, "argv", ["errors", *options])
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(raw)))
-    code = errors.main()
+    code = __main__.main()
     return code, *capsys.readouterr()
 
 
@@ -691,7 +692,7 @@ def test_ascii_is_read_in_any_coding_and_where_a_character_is_cut() -> None:
     said = python(raised("deleted")) + "\nAndré, é. 训练"
     cut = [said.encode(coding)[:-1] for coding in ("utf-8", "utf-16", "gb18030")]
     for raw in said.encode("cp1252", "ignore"), *cut:
-        assert errors.name(errors.text_of(raw)) == "deleted"
+        assert errors.name(__main__.text_of(raw)) == "deleted"
 
 
 def test_a_reader_that_has_enough_is_no_error(tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from processes import Process
-from seejax import digits, parallel, training
-from seejax.classifier import classifier
-from seejax.processes import address
-from seejax.training import Config, RunError, folder, train
+from seejax import training
+from seejax.lesson.processes import address
+from seejax.training import Config, RunError, digits, folder, parallel, train
+from seejax.training.classifier import classifier
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -343,7 +343,7 @@ def test_two_processes_agree_to_refuse(data_dir, tmp_path):
 MEMBER = """
 import functools, sys
 import jax, jax.numpy as jnp
-from seejax import parallel
+from seejax.training import parallel
 parallel.initialize(*sys.argv[1:2], *map(int, sys.argv[2:4]), timeout_s=50)
 mesh = parallel.mesh()
 say = functools.partial(print, file=sys.stderr)  # stdout is where Gloo writes, too

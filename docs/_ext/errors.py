@@ -1,4 +1,4 @@
-"""The page of errors, made from seejax/errors.toml and from what the page's cell has raised.
+"""The page of errors, made from seejax/errors/errors.toml and from what the page's cell has raised.
 
 {errors} with a topic shows its errors: the message, the cause, the cure, and folded the code.
 """

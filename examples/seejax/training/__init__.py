@@ -9,7 +9,7 @@ cloud TPU) add `--distributed`; elsewhere tell each process who it is:
     python -m seejax.training --distributed --coordinator host:1234 --num-processes 2 --process-id 0
 
     steps          pure functions, of use without the rest: a state goes in, the next comes out
-    optimizer      what updates it, from its description
+    optimizers     what updates it, from its description
     config         the hyperparameters
     run            one piece of an epoch after another, in a folder
     folder         of a run: locked while it runs
@@ -36,7 +36,7 @@ that was stopped or killed, and resumed, ends in the same bits as one that was n
 
 from seejax.training.command import main
 from seejax.training.config import Config, RunError
-from seejax.training.optimizer import OPTIMIZERS, SCHEDULES, optimizer, schedule
+from seejax.training.optimizers import OPTIMIZERS, SCHEDULES, optimizer, schedule
 from seejax.training.records import Epoch
 from seejax.training.run import Diverged, Stopped, train
 from seejax.training.steps import (

@@ -16,8 +16,7 @@ import tyro
 from tqdm import tqdm
 from tyro.conf import OmitArgPrefixes, arg
 
-from seejax import digits, parallel
-from seejax.training import folder, last_words
+from seejax.training import digits, folder, last_words, parallel
 from seejax.training.config import Config, RunError
 from seejax.training.run import Diverged, Stopped, train
 
