@@ -729,23 +729,6 @@ def test_a_file_that_cannot_be_read_is_said_in_one_line(monkeypatch, capsys, tmp
         assert code == 2 and not out and err.count("\n") == 1 and str(path) in err
 
 
-@pytest.mark.parametrize(
-    ("env", "lang"),
-    [
-        ({"LANG": "zh_CN.GBK"}, "zh"),
-        ({"LC_ALL": "en_US.UTF-8", "LANG": "zh_CN.UTF-8"}, "en"),
-        ({"LC_ALL": "", "LC_MESSAGES": "zh_TW", "LANG": "de_DE"}, "zh"),
-        ({"LANG": "C"}, "en"),
-    ],
-)
-def test_the_language_follows_the_system(monkeypatch, env: dict[str, str], lang: str) -> None:
-    for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in env.items():
-        monkeypatch.setenv(name, value)
-    assert errors.language() == lang
-
-
 def test_the_address_is_whole_where_the_book_has_one(monkeypatch) -> None:
     urls = SimpleNamespace(get_all=lambda _: ["Documentation, https://book.test/"])
     monkeypatch.setattr(errors.importlib.metadata, "metadata", lambda _: urls)

@@ -2,7 +2,9 @@
 
 import sys
 
-from seejax.training.predict import main
+from seejax.commands import needing
 
 if __name__ == "__main__":
+    with needing("training", "seejax.predict"):
+        from seejax.training.predict import main
     sys.exit(main())

@@ -11,8 +11,6 @@ import functools
 import importlib.metadata
 import io
 import linecache
-import locale
-import os
 import re
 import tomllib
 import warnings
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 DATA = Path(__file__).with_name("errors.toml")
+SLUGS = {"zh": "zh-cn", "en": "en"}  # how Read the Docs spells the languages in addresses
 PAGE, PREFIX = "errors", "error-"  # where the book has the entries, and how their anchors begin
 GAP = 400  # characters, at most, that "…" stands for
 START = re.compile(  # a line with which an exception begins, and what may stand before its name
@@ -157,13 +156,6 @@ def message(code: str) -> str:
     return re.sub(r"\n\s*\n", "\n", said).strip()
 
 
-def language() -> str:
-    """The language of the reader, as the system says it: zh, or en for all others."""
-    told = next(filter(None, map(os.environ.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), None)
-    told = told or locale.getlocale()[0] or ""
-    return "zh" if told.lower().startswith(("zh", "chinese")) else "en"
-
-
 def address(name: str, lang: str) -> str:
     """Where the book has an entry: the whole address where the package knows the book's."""
     try:
@@ -172,5 +164,4 @@ def address(name: str, lang: str) -> str:
         urls = []
     home = {label: url for label, _, url in (each.partition(", ") for each in urls)}
     base = home.get("Documentation", "").rstrip("/")
-    slug = {"zh": "zh-cn"}.get(lang, lang)
-    return (base and f"{base}/{slug}/latest/") + f"{PAGE}.html#{PREFIX}{name}"
+    return (base and f"{base}/{SLUGS[lang]}/latest/") + f"{PAGE}.html#{PREFIX}{name}"

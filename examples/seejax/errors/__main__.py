@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from seejax import errors
+from seejax.commands import language
 
 WORDS = {
     "zh": {
@@ -54,7 +55,7 @@ def main() -> int:
     about = (errors.__doc__ or "").partition("\n")[0]
     parser = argparse.ArgumentParser("python -m seejax.errors", description=about)
     parser.add_argument("file", nargs="?", help="a traceback; without it, standard input")
-    parser.add_argument("--lang", choices=WORDS, default=errors.language())
+    parser.add_argument("--lang", choices=WORDS, default=language())
     args = parser.parse_args()
     said = WORDS[args.lang]
     for stream in (sys.stdout, sys.stderr):  # a terminal may lack what a text needs
