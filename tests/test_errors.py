@@ -2,10 +2,12 @@
 
 import dataclasses
 import io
+import json
 import os
 import re
 import subprocess
 import sys
+import tomllib
 import traceback
 import warnings
 from collections.abc import Callable
@@ -605,6 +607,33 @@ def test_a_real_traceback_is_named(name: str, monkeypatch, capsys) -> None:
         assert (code, found, err) == (0, name, "")
         assert ENTRIES[name].cause[lang] in cause and ENTRIES[name].cure[lang] in cure
         assert address.endswith(f"errors.html#error-{name}")
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_json_has_the_entry_as_the_table_has_it(lang: str, monkeypatch, capsys) -> None:
+    raw = b"TypeError: grad requires real- or complex-valued inputs (input dtype that is int32)"
+    code, out, err = command(monkeypatch, capsys, raw, "--json", "--lang", lang)
+    row = tomllib.loads(errors.DATA.read_text("utf8"))["grad-integer"]
+    given = json.loads(out)
+    (entry,) = given["entries"]
+    assert (code, err, given["language"]) == (0, "", lang) and out.isascii()
+    assert entry.pop("address").endswith("errors.html#error-grad-integer")
+    assert entry.pop("title").replace(" … ", "…") in row["says"][0]
+    same = {name: row[name] for name in ("code", "cured")}
+    assert entry == same | {
+        "name": "grad-integer",
+        "cause": row["cause"][lang],
+        "cure": row["cure"][lang],
+    }
+
+
+def test_json_of_an_unknown_error_is_an_empty_list_and_of_no_text_nothing(
+    monkeypatch, capsys
+) -> None:
+    code, out, err = command(monkeypatch, capsys, b"ZeroDivisionError: 1", "--json", "--lang", "en")
+    assert (code, json.loads(out), err) == (1, {"language": "en", "entries": []}, "")
+    code, out, err = command(monkeypatch, capsys, b"", "--json", "--lang", "en")
+    assert (code, out) == (2, "") and err.count("\n") == 1
 
 
 @pytest.mark.parametrize("between", ["", CHAIN, CAUSED + AFTER + CHAIN])

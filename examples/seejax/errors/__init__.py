@@ -2,6 +2,7 @@
 
     python -m seejax.errors < traceback.txt            # or the name of a file
     python -m seejax.errors --lang zh traceback.txt
+    python -m seejax.errors --json < traceback.txt     # for a program
 
 It needs the standard library alone: where JAX is broken or missing, it still names an error.
 """
@@ -69,6 +70,15 @@ def entries() -> dict[str, Entry]:
     """
     table = tomllib.loads(DATA.read_text("utf8"))
     return {name: Entry(**fields) for name, fields in table.items()}
+
+
+def headword(entry: Entry) -> str:
+    """What an entry is listed by: the exception, and how its message begins.
+
+    >>> headword(entries()["mesh-axis"])
+    'ValueError: Resource axis: … is not found in mesh'
+    """
+    return " … ".join(part.strip() for part in entry.says[0].split("…")).strip()
 
 
 @functools.cache

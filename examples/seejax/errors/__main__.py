@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import json
 import os
 import sys
 from pathlib import Path
@@ -56,6 +57,7 @@ def main() -> int:
     parser = argparse.ArgumentParser("python -m seejax.errors", description=about)
     parser.add_argument("file", nargs="?", help="a traceback; without it, standard input")
     parser.add_argument("--lang", choices=WORDS, default=language())
+    parser.add_argument("--json", action="store_true", help="one document, for a program to read")
     args = parser.parse_args()
     said = WORDS[args.lang]
     for stream in (sys.stdout, sys.stderr):  # a terminal may lack what a text needs
@@ -69,7 +71,11 @@ def main() -> int:
         return fail(said["binary"])
     if not text.strip():
         return fail(said["nothing"])
-    if not (found := errors.name(text)):
+    found = errors.name(text)
+    if args.json:
+        print(document(found, args.lang))
+        return 0 if found else 1
+    if not found:
         print(said["unknown"])
         return 1
     entry = errors.entries()[found]
@@ -78,6 +84,29 @@ def main() -> int:
     print(said["cure"].format(entry.cure[args.lang]))
     print(errors.address(found, args.lang))
     return 0
+
+
+def document(found: str | None, lang: str) -> str:
+    """What is known of an error as JSON, in ASCII, which every terminal and pipe can carry.
+
+    >>> document(None, "en")
+    '{"language": "en", "entries": []}'
+    """
+    matched = []
+    if found:
+        entry = errors.entries()[found]
+        matched.append(
+            {
+                "name": found,
+                "title": errors.headword(entry),
+                "cause": entry.cause[lang],
+                "cure": entry.cure[lang],
+                "code": entry.code,
+                "cured": entry.cured,
+                "address": errors.address(found, lang),
+            }
+        )
+    return json.dumps({"language": lang, "entries": matched})
 
 
 def fail(why: str) -> int:
