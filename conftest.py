@@ -124,7 +124,7 @@ def serve() -> Iterator[Callable[[Path], str]]:
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which the handwritten digits are prepared."""
-    from seejax import digits
+    from seejax.training import digits
 
     folder = tmp_path_factory.mktemp("tfds")
     digits.load("digits", "train", folder)

@@ -1,7 +1,10 @@
 """What a page's outputs depend on, which page begins first, and which outputs are kept."""
 
 import asyncio
+import importlib
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +17,13 @@ from book import cache, execute, kernel, keys
 def notebook(*cells: str) -> nbformat.NotebookNode:
     code = [nbformat.v4.new_code_cell(cell) for cell in cells]
     return nbformat.v4.new_notebook(cells=code)
+
+
+LAZY = """
+if TYPE_CHECKING:
+    from pack.lazily._one import One, one
+    from pack.lazily._two import two
+"""
 
 
 @pytest.fixture
@@ -40,6 +50,12 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "examples/pack/part/__init__.py": "from . import twig\n",
         "examples/pack/part/twig.py": "from .. import alone\n",
         "examples/pack/part/leaf.py": "",
+        "examples/pack/lazily/__init__.py": LAZY,
+        "examples/pack/lazily/_one.py": "from pack.lazily import _base\n",
+        "examples/pack/lazily/_two.py": "",
+        "examples/pack/lazily/_base.py": "",
+        "examples/pack/draws.py": "from pack import lazily\ndef f(): return lazily.two()\n",
+        "examples/pack/typed.py": "if TYPE_CHECKING:\n    from pack import alone\n",
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -47,13 +63,16 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(keys, "DOCS", tmp_path / "docs")
     monkeypatch.setattr(keys, "STYLE", tmp_path / "examples/figures.mplstyle")
     monkeypatch.setattr(keys, "MODULES", (tmp_path / "examples",))
-    for cached in (keys.packages, keys.named_in_file, keys.data_files):
+    for cached in (keys.packages, keys.lazy_packages, keys.named_in_file, keys.data_files):
         uncached = lambda *given, f=cached.__wrapped__: f(*given)  # noqa: E731 - files change
         uncached.cache_clear = lambda: None
         monkeypatch.setattr(keys, cached.__name__, uncached)
     return tmp_path
 
 
+LAZILY = {"pack/lazily/__init__.py"}
+ONE = LAZILY | {"pack/lazily/_one.py", "pack/lazily/_base.py"}
+TWO = LAZILY | {"pack/lazily/_two.py"}
 PART = {"pack/part/__init__.py", "pack/part/twig.py", "pack/alone.py"}
 
 
@@ -88,6 +107,78 @@ def test_a_cell_reads_the_modules_it_can_import_and_the_files_it_names(
     found = {name.removeprefix("examples/") for name in found}
     package = {"pack/__init__.py"} if any(name.startswith("pack") for name in read) else set()
     assert found == read | package
+
+
+@pytest.mark.parametrize(
+    ("cells", "read"),
+    [
+        (["from pack import lazily"], LAZILY),
+        (["from pack import lazily", "lazily.one(1).two"], ONE),
+        (["from pack import lazily as l", "def f():\n    return l.two"], TWO),
+        (["import pack.lazily", "pack.lazily.two()"], TWO),
+        (["import pack.lazily as l", "l.One"], ONE),
+        (["from pack.lazily import two as w"], TWO),
+        (["from pack.lazily import _two"], TWO),
+        (["from pack.lazily import _base", "_base.x"], ONE - {"pack/lazily/_one.py"}),
+        (["from pack import draws", "draws.f()"], TWO | {"pack/draws.py"}),
+        (["from pack import typed"], {"pack/typed.py"}),
+        # used in another way than by a name of it: all of it
+        (["from pack.lazily import *"], ONE | TWO),
+        (["from pack import *", "lazily.one"], ONE | TWO),
+        (["from pack import lazily", "getattr(lazily, name)"], ONE | TWO),
+        (["from pack import lazily", "l = lazily", "l.one"], ONE | TWO),
+        (["from pack import lazily", "draw(lazily)"], ONE | TWO),
+        (["from pack import lazily", "lazily.__dict__"], ONE | TWO),
+        (["from pack import lazily", "lazily.other"], ONE | TWO),
+        (["from pack import lazily", "eval('lazily.one')"], ONE | TWO),
+        (["from pack import lazily", "globals()['lazily']"], ONE | TWO),
+        (["from pack import lazily", "%time lazily.one"], ONE | TWO),
+        (["from pack import lazily", "f'{lazily.one} {lazily}'"], ONE | TWO),
+        (["import pack.lazily", "getattr(pack, 'lazily')"], ONE | TWO),
+        (["import pack", "sub = pack"], ONE | TWO),
+        (["!python -m pack.lazily"], ONE | TWO),
+        (["run('from pack import lazily')"], ONE | TWO),
+        (["run('from pack.lazily import two')"], ONE | TWO),
+        (["from pack import draws", "draws.lazily.one"], ONE | TWO | {"pack/draws.py"}),
+        (["from pack.draws import lazily", "lazily.one"], ONE | TWO | {"pack/draws.py"}),
+        (["from pack.draws import *", "lazily.one"], ONE | TWO | {"pack/draws.py"}),
+    ],
+)
+def test_sources_of_a_lazy_package_are_those_of_the_names_used(
+    tree: Path, cells: list[str], read: set[str]
+) -> None:
+    found = {
+        path.relative_to(tree / "examples").as_posix() for path in keys.sources(notebook(*cells))
+    }
+    assert found == read | {"pack/__init__.py"}
+
+
+@pytest.mark.parametrize("picture", ["axes", "calls", "grad", "keys", "memory", "timeline", "tree"])
+def test_sources_of_a_picture_are_what_drawing_it_imports(picture: str) -> None:
+    """All that a fresh interpreter loads for a picture, and not the other pictures."""
+    cell = f"from seejax import see\nsee.{picture}"
+    ran = [sys.executable, "-c", f"{cell}\nimport sys; print(*sys.modules, sep='\\n')"]
+    loaded = subprocess.run(ran, capture_output=True, encoding="utf8", timeout=120, check=True)
+    files = {keys.file_of(name) for name in loaded.stdout.split() if name.startswith("seejax")}
+    found = {path for path in keys.sources(notebook(cell)) if path.suffix == ".py"}
+    assert files <= found
+    others = {f"_{name}.py" for name in ("trace", "keys", "memory", "timeline")} - {
+        f"_{picture}.py"
+    }
+    assert not others & {path.name for path in found}
+
+
+def test_lazy_packages_have_the_names_that_they_list() -> None:
+    found = keys.lazy_packages()
+    assert {"seejax.see", "seejax.training"} <= {*found}
+    for name, origins in found.items():
+        package = importlib.import_module(name)
+        assert sorted(package.__all__) == sorted(origins)
+        assert {*package.__all__} <= {*dir(package)}
+        for each, module in origins.items():
+            assert getattr(package, each) is getattr(importlib.import_module(module), each)
+        with pytest.raises(AttributeError, match=f"{name!r} has no attribute 'nothing'"):
+            package.nothing  # noqa: B018
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from book.paths import BUILD, DOCS, PAGE_ENV, ROOT, STYLE
+from seejax import lazy
 
 if TYPE_CHECKING:
     import nbformat
@@ -57,31 +58,39 @@ def file_of(module: str) -> Path | None:
     return None
 
 
-def named(source: str, package: str = "") -> Names:
+def named(*sources: str, package: str = "") -> Names:
     """The modules that Python source may import, and every string in it.
 
     A module named in a string counts: `python -m seejax.training`, or code for another process.
     Source that is not Python (a cell of another language) could import anything it mentions.
+    Of a lazy package (`seejax.lazy`) a name counts alone, where it is seen which names are used;
+    else all of them, written `seejax.see.*`.
 
     Args:
+      sources: cells that share their names, or one module.
       package: where the source stands, for its relative imports.
 
-    >>> sorted(named("from seejax import see; run('python -m seejax.training')")[0])
-    ['seejax', 'seejax.see', 'seejax.training']
-    >>> sorted(named("from . import _hlo", "seejax.see")[0])
+    >>> sorted(named("from seejax import see; run('python -m seejax.today')", "see.trace(f)")[0])
+    ['seejax', 'seejax.see', 'seejax.see.trace', 'seejax.today']
+    >>> sorted(named("from . import _hlo", package="seejax.see")[0])
     ['seejax.see', 'seejax.see._hlo']
     """
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        found, strings = set(), {source}
-    else:
-        found, strings = imported(tree, package), strings_in(tree)
+    found, strings, trees = set(), set(), []
+    for source in sources:
+        try:
+            trees.append(ast.parse(source))
+        except (SyntaxError, ValueError):
+            strings.add(source)
+    for tree in trees:
+        found |= imported(tree, package)
+        strings |= strings_in(tree)
     for text in strings:
         for one in packages():
-            found.update(re.findall(rf"\b{one}(?:\.\w+)*", text))
+            found.update(everything(re.findall(rf"\b{one}(?:\.\w+)*", text)))
             for module, names in re.findall(rf"\bfrom +({one}[\w.]*) +import +([^\n;]+)", text):
-                found.update(f"{module}.{name}" for name in re.findall(r"\w+", names))
+                each = {f"{module}.{name}" for name in re.findall(r"\w+", names)}
+                found.update(everything(each))
+    found |= used(trees, strings, package)
     data = {name for names in data_files().values() for name in names}
     modules = {name for name in found if name not in data or file_of(name)}
     return frozenset(modules), frozenset(strings)
@@ -94,24 +103,110 @@ def strings_in(tree: ast.AST) -> set[str]:
     return {n.value for n in found if isinstance(n.value, str) and id(n) not in alone}
 
 
-def imported(tree: ast.AST, package: str) -> set[str]:
-    """The names that the import statements of a tree may load as modules."""
-    found = set()
-    for node in ast.walk(tree):
+def running(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node of a tree, but for what stands under `if TYPE_CHECKING`."""
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        yield node
+        never = node.body if isinstance(node, ast.If) and lazy.is_type_checking(node) else []
+        todo += [child for child in ast.iter_child_nodes(node) if child not in never]
+
+
+def bound(tree: ast.AST, package: str) -> Iterator[tuple[str, str, str]]:
+    """What import statements load: the module, and a name that they bind with what it stands for.
+
+    >>> sorted(bound(ast.parse("import a.b; from a.c import d as e"), ""))
+    [('a.b', 'a', 'a'), ('a.c', 'e', 'a.c.d')]
+    """
+    for node in running(tree):
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                yield (alias.name, *((alias.asname, alias.name) if alias.asname else (top, top)))
         elif isinstance(node, ast.ImportFrom):
             parts = package.split(".")[: len(package.split(".")) - node.level + 1]
             base = ".".join([*(parts if node.level else []), *filter(None, [node.module])])
-            found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+            for alias in node.names:
+                yield base, alias.asname or alias.name, f"{base}.{alias.name}"
+
+
+def imported(tree: ast.AST, package: str) -> set[str]:
+    """The names that the import statements of a tree may load as modules."""
+    return {name for module, _, full in bound(tree, package) for name in (module, full)}
+
+
+# -- lazy packages ---------------------------------------------------------------------------------
+
+
+@functools.cache
+def lazy_packages() -> dict[str, dict[str, str]]:
+    """The packages that import their names when they are asked for: where each name comes from."""
+    found = {}
+    for root in MODULES:
+        for path in root.rglob("__init__.py"):
+            if origins := lazy.sources(path.read_text("utf8")):
+                found[".".join(path.parent.relative_to(root).parts)] = origins
     return found
+
+
+def everything(names: Iterable[str]) -> set[str]:
+    """The same names; of a lazy package that is named as such, every name that it has."""
+    return {*names} | {f"{name}.*" for name in names if name in lazy_packages()}
+
+
+def used(trees: list[ast.Module], strings: set[str], package: str) -> set[str]:
+    """Which names of lazy packages are used; all of a package that is used in another way.
+
+    >>> sorted(used([ast.parse("from seejax import see as s; s.trace; s.tree.x")], set(), ""))
+    ['seejax.see.trace', 'seejax.see.tree']
+    >>> sorted(used([ast.parse("from seejax import see; draw = [see]")], set(), ""))
+    ['seejax.see.*']
+    """
+    meaning: dict[str, set[str]] = {}
+    for tree in trees:
+        for _, name, full in bound(tree, package):
+            if full.partition(".")[0] in packages():
+                meaning.setdefault(name, set()).add(full)
+    chains: list[tuple[str, list[str]]] = []
+    for tree in trees:
+        inner = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+        for node in (n for n in ast.walk(tree) if id(n) not in inner):
+            attributes: list[str] = []
+            while isinstance(node, ast.Attribute):
+                attributes.insert(0, node.attr)
+                node = node.value
+            if isinstance(node, ast.Name):
+                chains += [(full, attributes) for full in meaning.get(node.id, ())]
+    found = {name for full, attributes in chains for name in reached(full, attributes)}
+    for name, fulls in meaning.items():  # code in a string may use the names of the code around it
+        if any(re.search(rf"\b{name}\b", text) for text in strings):
+            found.update(each for full in fulls for each in reached(full, ()))
+    for fulls in meaning.values():  # a package that one module takes from another one
+        found.update(each for full in fulls if not file_of(full) for each in reached(full, ()))
+    return found
+
+
+def reached(full: str, attributes: Iterable[str]) -> Iterator[str]:
+    """The names of lazy packages that `full.attribute.attribute` may use."""
+    chain = [*full.split("."), *attributes]
+    for name, origins in lazy_packages().items():
+        parts = name.split(".")
+        if chain[: len(parts)] == parts:
+            known = len(chain) > len(parts) and (
+                chain[len(parts)] in origins or file_of(".".join(chain[: len(parts) + 1]))
+            )
+            yield ".".join(chain[: len(parts) + 1]) if known else f"{name}.*"
+        elif parts[: len(chain)] == chain or parts[-1] in chain or chain[-1] == "*":
+            yield f"{name}.*"  # the package around it as a value, or by way of another module
 
 
 @functools.cache
 def named_in_file(path: Path) -> Names:
     """What a module of this repository names."""
     root = next(root for root in MODULES if path.is_relative_to(root))
-    return named(path.read_text("utf8"), ".".join(path.relative_to(root).parent.parts))
+    package = ".".join(path.relative_to(root).parent.parts)
+    return named(path.read_text("utf8"), package=package)
 
 
 @functools.cache
@@ -133,11 +228,11 @@ def sources(notebook: "nbformat.NotebookNode") -> list[Path]:
     from IPython.core.inputtransformer2 import TransformerManager
 
     transform = TransformerManager().transform_cell  # %magic and !command are no Python
-    todo = [named(transform(cell.source)) for cell in code_cells(notebook)]
+    todo = [named(*(transform(cell.source) for cell in code_cells(notebook)))]
     found: set[Path] = set()
     while todo:
         modules, strings = todo.pop()
-        for name in {".".join(parts) for parts in prefixes(modules)}:
+        for name in loaded(modules):
             path = file_of(name)
             if path and path not in found:
                 found.add(path)
@@ -148,12 +243,17 @@ def sources(notebook: "nbformat.NotebookNode") -> list[Path]:
     return sorted(found)
 
 
-def prefixes(modules: frozenset[str]) -> Iterator[list[str]]:
-    """A module runs the packages that it lies in."""
-    for module in modules:
-        parts = module.split(".")
-        if parts[0] in packages():
-            yield from (parts[:length] for length in range(1, len(parts) + 1))
+def loaded(names: frozenset[str]) -> set[str]:
+    """The modules that are loaded with names: where those come from, and the packages around."""
+    found = set()
+    for name in names:
+        package, _, last = name.rpartition(".")
+        origins = lazy_packages().get(package, {})
+        for module in origins.values() if last == "*" else [origins.get(last, name)]:
+            parts = module.split(".")
+            if parts[0] in packages():
+                found |= {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
+    return found
 
 
 def content(path: Path) -> bytes:
@@ -199,7 +299,7 @@ KERNEL = ("kernel", "forkserver")
 
 def world() -> str:
     """A digest of all that any key is made of beside its page."""
-    for cached in (packages, named_in_file, data_files):
+    for cached in (packages, lazy_packages, named_in_file, data_files):
         cached.cache_clear()
     modules = (path for root in MODULES for path in root.rglob("*.py"))
     digest = digest_of([*always(), DOCS / "book" / "keys.py", *data_files(), *modules])
