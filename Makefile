@@ -4,13 +4,12 @@ BIN := .venv/bin
 TOOLS := PYTHONPATH=docs $(BIN)/python -m
 DOCS := .venv/ready-docs
 TEST := .venv/ready-test
-SLOW := $(addprefix tests/test_,$(addsuffix .py,site names weight security faults offline search notebooks machines build training steps see_trace entmax see_grad parallel processes see_browser see_command see_calls see_axes classifier loader predict see_pictures digits linear_regression attention outputs errors today_command today_site))
-QUICK := conftest.py $(filter-out $(SLOW),$(wildcard tests/*.py tests/slurm/*.py)) docs README.md
+PYTEST := $(BIN)/pytest -q -n logical --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE # every page and test starts a Python: 1 s with its bytecode, 4 s without
-.PHONY: help html serve zip epub pdf check test notebooks inventories linkcheck test-slurm screenshot audit audit-packages bench pair lock clean accept
+.PHONY: help html serve zip epub pdf check test notebooks inventories linkcheck test-slurm screenshot audit audit-packages bench pair lock clean accept browser setup
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' Makefile
@@ -24,7 +23,7 @@ serve: $(DOCS) ## build, serve on localhost:8000, and build again on every chang
 zip: ## the site to open from the disk: build/htmlzip
 epub: ## the site as one EPUB a language: build/epub
 pdf: ## the same as PDF, printed by Chromium: build/pdf
-zip epub pdf: $(TEST) html
+zip epub pdf: $(TEST) browser html
 	@$(TOOLS) book.export.offline $@
 
 .PHONY: lint
@@ -38,14 +37,13 @@ lint: $(TEST)
 	@$(TOOLS) book.author.pairs check
 
 check: lint ## a minute: style, spelling, types, schemas, pairs, prose, quick unit tests
-	@$(BIN)/pytest -q -n logical --maxprocesses 4 --dist loadfile $(QUICK)
+	@$(BIN)/pytest -q -n logical --maxprocesses 4 --dist loadfile tests/build/test_page_keys.py tests/tools tests/pages/test_prose.py
 
 test: lint html ## everything: the build, every page in Chromium, training, doctests
-	@$(BIN)/pytest -q -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
-	  $(SLOW) $(QUICK) examples CONTRIBUTING.md # the slow ones first: none is left alone at the end
+	@$(BIN)/pytest -q -n logical --maxprocesses 4 --dist loadfile
 
 accept: $(TEST) html ## after reading what the pages show now: take it for what they have to show
-	@$(BIN)/pytest -q tests/test_outputs.py --snapshot-update
+	@$(BIN)/pytest -q tests/pages/test_outputs.py --snapshot-update
 
 notebooks: $(TEST) html ## run every notebook top to bottom, with the package as it is published
 	@$(TOOLS) book.author.run_notebooks
@@ -53,10 +51,10 @@ notebooks: $(TEST) html ## run every notebook top to bottom, with the package as
 test-slurm: $(TEST) ## train under a real Slurm of one node, kill, resume (root; Debian or Ubuntu)
 	@$(BIN)/python tests/slurm/run_under_slurm.py
 
-screenshot: $(TEST) html ## take README's picture of the built front page
+screenshot: $(TEST) browser html ## take README's picture of the built front page
 	@$(TOOLS) book.author.screenshot
 
-audit: $(TEST) html ## Lighthouse on every page, against bounds (needs Node); PAGE="jit vmap" just those
+audit: $(TEST) browser html ## Lighthouse on every page, against bounds (needs Node); PAGE="jit vmap" just those
 	@$(TOOLS) book.author.audit $(PAGE)
 
 audit-packages: $(TEST) ## look the locked packages up among known vulnerabilities (needs a network)
@@ -91,6 +89,10 @@ clean: ## remove everything that was built, .venv too
 	rm -rf build .venv .pytest_cache .ruff_cache
 
 LOCKS := requirements.lock requirements-test.lock pyproject.toml docs/book/install.py
+
+setup: $(TEST) browser ## install all that tests need: .venv; as root on Debian, Chromium and a Chinese font
+browser:
+	@PYTHONPATH=docs $(PYTHON) -m book.install browser
 
 .venv/ready-%: $(LOCKS)
 	@$(PYTHON) -c 'import sys; sys.exit("See JAX needs Python 3.11 or newer; set PYTHON=..." if sys.version_info < (3, 11) else 0)'

@@ -1,18 +1,24 @@
-"""A Chromium to look at the site with, and a font for its Chinese: found, else installed."""
+"""The Chromium that tests and tools look with, and a font for its Chinese: found, never installed.
+
+What is missing `make setup` installs (book.install), with a Python that has no packages yet: so
+nothing but the standard library is imported before a browser is launched.
+"""
 
 import contextlib
-import os
+import ctypes
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from playwright.sync_api import Browser, sync_playwright
+from book.paths import ROOT, BuildError
 
-from book.paths import BuildError
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
-LIMIT_S = 600
+LIMIT_S = 60
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = [
     "--no-sandbox",
@@ -22,93 +28,97 @@ ARGUMENTS = [
     "--disable-sync",
     "--no-first-run",
 ]
-HELP = """\
-There is no {what} here, and it could not be installed:
-{why}
-On Debian or Ubuntu, as root: apt-get install chromium fonts-noto-cjk
-Elsewhere: .venv/bin/playwright install --with-deps chromium, and a font for Chinese."""
-
-
-def run(*command: str) -> str:
-    """Run a command; return what it said last if it failed or did not end, else nothing."""
-    try:
-        result = subprocess.run(
-            command,
-            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf8",
-            timeout=LIMIT_S,
-        )
-    except subprocess.TimeoutExpired:
-        return f"{command[0]} did not end within {LIMIT_S} s"
-    return result.stdout[-500:] if result.returncode else ""
-
-
-def apt_get(*packages: str) -> str:
-    """Install Debian's packages where that is ours to do; return why not, or nothing."""
-    if not shutil.which("apt-get"):
-        return "apt-get is not on PATH"
-    if os.geteuid() != 0:
-        return "apt-get needs root"
-    run("apt-get", "--quiet", "update")
-    return run("apt-get", "--quiet", "install", "--yes", "--no-install-recommends", *packages)
-
-
-def playwright_install() -> str:
-    """Let Playwright fetch its own Chromium; return why not, or nothing."""
-    return run(sys.executable, "-m", "playwright", "install", "chromium")
+WHERE = """\
+from playwright.sync_api import sync_playwright
+with sync_playwright() as playwright:
+    print(playwright.chromium.executable_path)
+"""
 
 
 def on_path() -> str | None:
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
-def executable(own: str, fetch: Callable[[], str] = playwright_install) -> str:
-    """The Chromium on PATH, else Playwright's `own`, else one of them after installing it.
-
-    Raises:
-      BuildError: there is none, and none can be installed; it says what to do.
-    """
-    if found := on_path() or (own if Path(own).is_file() else None):
-        return found
-    reasons = [apt_get("chromium")]
-    if found := on_path():
-        return found
-    reasons.append(fetch())
-    if Path(own).is_file():
-        return own
-    raise BuildError(HELP.format(what="Chromium", why="\n".join(filter(None, reasons))))
+def of_playwright() -> str | None:
+    """The Chromium that Playwright has fetched, if it has."""
+    python = ROOT / ".venv" / "bin" / "python"
+    if not python.exists():
+        return None
+    asked = subprocess.run([python, "-c", WHERE], capture_output=True, text=True, timeout=LIMIT_S)
+    path = asked.stdout.strip()
+    return path if path and Path(path).is_file() else None
 
 
-def chinese_font() -> None:
-    """See to it that Chinese is drawn with a font and not as boxes.
+def has_libatomic() -> bool:
+    """Whether the driver of Playwright can start: it is linked with this library."""
+    try:
+        ctypes.CDLL("libatomic.so.1")
+    except OSError:
+        return False
+    return True
 
-    Raises:
-      BuildError: there is no such font, and none can be installed.
-    """
-    if sys.platform != "linux":
-        return  # macOS and Windows bring one
-    if not has_chinese_font():
-        why = apt_get("fontconfig", "fonts-noto-cjk")
-        if not has_chinese_font():
-            raise BuildError(HELP.format(what="font for Chinese", why=why))
+
+def has_chromium() -> bool:
+    return bool(on_path() or of_playwright())
 
 
 def has_chinese_font() -> bool:
+    """Whether Chinese is drawn with a font, and not as boxes."""
     lister = shutil.which("fc-list")
     if not lister:
         return False
     return bool(subprocess.run([lister, ":lang=zh"], capture_output=True, timeout=LIMIT_S).stdout)
 
 
+class Need(NamedTuple):
+    """Something that a browser needs of the machine, and Debian's packages that bring it."""
+
+    name: str
+    packages: tuple[str, ...]
+    is_there: Callable[[], bool]
+
+
+LINUX = [
+    Need("libatomic", ("libatomic1",), has_libatomic),
+    Need("font for Chinese", ("fontconfig", "fonts-noto-cjk"), has_chinese_font),
+]  # macOS and Windows bring both
+CHROMIUM = Need("Chromium", ("chromium",), has_chromium)
+
+
+def missing() -> list[Need]:
+    """What a browser needs and this machine lacks."""
+    needs = [*(LINUX if sys.platform == "linux" else []), CHROMIUM]
+    return [need for need in needs if not need.is_there()]
+
+
+def advice(needs: list[Need]) -> str:
+    """What to do about what is missing, in one message."""
+    packages = " ".join(package for need in needs for package in need.packages)
+    return (
+        f"There is no {' and no '.join(need.name for need in needs)} here. "
+        f"On Debian `make setup` installs that, as root; or: apt-get install {packages}\n"
+        "Elsewhere: .venv/bin/playwright install --with-deps chromium, and a font for Chinese."
+    )
+
+
+def executable() -> str:
+    """The Chromium to launch, on a machine that has all that it needs.
+
+    Raises:
+      BuildError: something is missing; it says what to do.
+    """
+    if needs := missing():
+        raise BuildError(advice(needs))
+    return on_path() or of_playwright() or ""
+
+
 @contextlib.contextmanager
-def launched() -> Iterator[Browser]:
+def launched() -> Iterator["Browser"]:
     """The browser of the tests, of the printed book and of the pictures of pages."""
-    chinese_font()
+    path = executable()
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
-        path = executable(playwright.chromium.executable_path)
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield browser
         browser.close()

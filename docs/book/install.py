@@ -1,21 +1,40 @@
 """Set up .venv from the locks: `python -m book.install docs`, or `test` for what tests need too.
 
 pip installs uv alone, at the version and hash of the lock; uv installs the rest, ten times as fast.
-Needs nothing but Python, for it comes before everything else.
+`python -m book.install browser` sees to what a browser needs of the machine. Whatever is installed
+is installed here. Needs nothing but Python, for it comes before everything else.
 """
 
 import ast
+import contextlib
+import fcntl
 import os
 import re
+import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
 from pathlib import Path
+
+from book import chromium
 
 ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
+DPKG = Path("/var/lib/dpkg")  # what apt-get changes, whichever clone asks
 LOCKS = {"docs": ROOT / "requirements.lock", "test": ROOT / "requirements-test.lock"}
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """One set-up at a time of what lies in a folder: others wait."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def run(*command: object, **variables: str) -> bool:
@@ -77,6 +96,36 @@ def install(group: str) -> bool:
     return True
 
 
-if __name__ == "__main__":
+def apt_get(*arguments: str) -> bool:
+    waiting = ("--quiet", "-o", "DPkg::Lock::Timeout=600")  # another apt-get may be at work
+    return run("apt-get", *waiting, *arguments, DEBIAN_FRONTEND="noninteractive")
+
+
+def browser() -> None:
+    """Install what a browser lacks, as root by apt-get; where that cannot be, say what to do.
+
+    To lack it is no failure here: most tests need no browser, and the others say what to do.
+    """
+    if chromium.missing() and os.geteuid() == 0 and shutil.which("apt-get"):
+        with alone(DPKG):
+            if needs := chromium.missing():
+                what = ", ".join(need.name for need in needs)
+                print(f"   setup │ {what}: by apt-get", flush=True)
+                apt_get("update")
+                for need in needs:
+                    apt_get("install", "--yes", "--no-install-recommends", *need.packages)
+    if needs := chromium.missing():
+        print(f"   setup │ {chromium.advice(needs)}", file=sys.stderr)
+
+
+def main(group: str) -> int:
+    if group == "browser":
+        browser()
+        return 0
     print("   setup │ .venv from the lock files", flush=True)
-    sys.exit(not install(sys.argv[1]))
+    with alone(ROOT):
+        return int(not install(group))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -87,7 +87,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 def audits(names: list[str]) -> Iterator[tuple[str, dict[str, float]]]:
     """Every page with its figures, one at a time."""
-    chrome = chromium.executable("", fetch=lambda: "")  # the one on PATH, not Playwright's
+    chrome = chromium.executable()
     handler = functools.partial(Quiet, directory=SITE)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

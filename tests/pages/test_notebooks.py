@@ -14,6 +14,7 @@ import jinja2
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
+from built_site import LANGUAGES, SITE
 from markdown_it import MarkdownIt
 from packaging.requirements import Requirement
 from playwright.sync_api import Browser, Page, expect
@@ -21,7 +22,6 @@ from playwright.sync_api import Browser, Page, expect
 from book import paths, tables
 from book.author import run_notebooks
 from processes import Process
-from test_site import LANGUAGES, SITE, site  # noqa: F401 - the site is built when it is asked for
 
 ROOT = paths.ROOT
 CELL = re.compile(r"^```\{code-cell\}\n((?::[^\n]*\n)*)\n?(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -72,13 +72,13 @@ def prose(page: str) -> BeautifulSoup:
 # -- a notebook is its page ------------------------------------------------------------------------
 
 
-def test_each_page_with_code_has_a_notebook_in_both_languages(site: Path) -> None:  # noqa: F811
+def test_each_page_with_code_has_a_notebook_in_both_languages(site: Path) -> None:
     found = [p.relative_to(SITE) for p in SITE.glob("*/notebooks/**/*.ipynb")]
     assert sorted(f"{p.parts[0]}/{p.stem}" for p in found) == sorted(PAGES)
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_notebook_is_its_page_without_outputs(site: Path, page: str) -> None:  # noqa: F811
+def test_a_notebook_is_its_page_without_outputs(site: Path, page: str) -> None:
     notebook = read(page)
     nbformat.validate(notebook)
     assert notebook.metadata.kernelspec.name == notebook.metadata.language_info.name + "3"
@@ -103,7 +103,7 @@ def test_a_notebook_is_its_page_without_outputs(site: Path, page: str) -> None: 
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_notebook_says_what_the_page_says(site: Path, page: str) -> None:  # noqa: F811
+def test_a_notebook_says_what_the_page_says(site: Path, page: str) -> None:
     article, said = html(page).select_one("article"), prose(page)
     cells = ".cell .cell_input, .cell .cell_output"
     for added in article.select(f"template, {cells}, summary, .headerlink, math, .no-search"):
@@ -126,7 +126,7 @@ def letters(text: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_notebook_s_prose_is_markdown_that_everyone_reads(site: Path, page: str) -> None:  # noqa: F811
+def test_a_notebook_s_prose_is_markdown_that_everyone_reads(site: Path, page: str) -> None:
     for cell in of_kind(page, "markdown"):
         left = [token.info for token in COMMON.parse(cell.source) if token.info.startswith("{")]
         assert not left, f"a directive was left: {left}"
@@ -138,7 +138,7 @@ def test_a_notebook_s_prose_is_markdown_that_everyone_reads(site: Path, page: st
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_link_of_a_notebook_leads_to_a_section_of_the_site(site: Path, page: str) -> None:  # noqa: F811
+def test_every_link_of_a_notebook_leads_to_a_section_of_the_site(site: Path, page: str) -> None:
     lost = []
     for link in prose(page).select("a, img"):
         address, anchor = urldefrag(link.get("href") or link["src"])
@@ -162,7 +162,7 @@ def section(path: Path, anchor: str) -> bool:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_install_cell_asks_for_what_is_imported(site: Path, page: str) -> None:  # noqa: F811
+def test_the_install_cell_asks_for_what_is_imported(site: Path, page: str) -> None:
     install, settings, *cells = of_kind(page, "code")
     asked = re.findall(r'[^\s"]+', install.source.removeprefix("%pip install -q "))
     assert set(asked) <= set(built(page).with_name("requirements.txt").read_text("utf8").split())
@@ -178,7 +178,7 @@ def test_the_install_cell_asks_for_what_is_imported(site: Path, page: str) -> No
 # -- it runs elsewhere -----------------------------------------------------------------------------
 
 
-def test_notebooks_run_top_to_bottom_with_the_published_package(site: Path) -> None:  # noqa: F811
+def test_notebooks_run_top_to_bottom_with_the_published_package(site: Path) -> None:
     assert set(RUN) <= set(PAGES)
     wrong = run_notebooks.run([built(page) for page in RUN])
     assert not wrong, "\n\n".join(wrong)
@@ -270,7 +270,7 @@ def test_what_the_readme_shows_runs_from_the_wheel_alone(wheel: Path, tmp_path: 
 
 
 @pytest.fixture
-def page(browser: Browser, serve: Callable[[Path], str], site: Path) -> Iterator[Callable]:  # noqa: F811
+def page(browser: Browser, serve: Callable[[Path], str], site: Path) -> Iterator[Callable]:
     contexts = []
     home = serve(site)
 
@@ -341,7 +341,7 @@ def test_the_notebook_is_one_click_away_without_script_too(page, language: str) 
     )
 
 
-def test_a_page_without_code_offers_nothing_to_run(site: Path) -> None:  # noqa: F811
+def test_a_page_without_code_offers_nothing_to_run(site: Path) -> None:
     assert not html("en/terms").select(".run") and html("en/jit").select(".run")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from book.author import pairs
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 PAGE = """\
 ---

@@ -1,14 +1,13 @@
 """The page of old code as its readers have it: the way there and back, and the field that finds."""
-# ruff: noqa: F811 - the site, its server and its readers are fixtures of test_site
 
 from pathlib import Path
 
 import pytest
+from built_site import CONTRAST, LANGUAGES, OVERFLOW, WIDTHS, soup
 from playwright.sync_api import Page, expect
 
 from book.extensions import today
 from seejax import errors
-from test_site import CONTRAST, LANGUAGES, OVERFLOW, WIDTHS, reader, server, site, soup  # noqa: F401
 
 ENTRIES = today.entries()
 

@@ -27,7 +27,7 @@ from seejax.today.names import Change, changes
 from seejax.today.renaming import LOADED, MODULES, edited
 from seejax.today.uses import find
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ROWS = changes()
 DOTTED = re.compile(r"\b(?:jax|flax|optax|functools|numpy|math|dataclasses)\.\w[\w.]*")
 

@@ -16,7 +16,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "bench"))  # scripts, not a package
 
 import environments  # noqa: E402

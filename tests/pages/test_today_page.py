@@ -12,7 +12,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from book import paths
 from book.extensions import today
-from test_prose import misset
+from typesetting import misset
 
 ENTRIES: dict[str, dict] = tomllib.loads(today.DATA.read_text("utf8"))
 WITH_OLD_CODE = [name for name, entry in ENTRIES.items() if "old" in entry]

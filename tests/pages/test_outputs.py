@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import matplotlib.pyplot as plt
 import nbformat
+import outputs
 import pytest
 from myst_nb.core.read import myst_nb_reader_plugin
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 import limits
-import outputs
 from book import cache, keys, paths
 
 PAGES = {page.stem: page for page in paths.pages("en") if "{code-cell}" in page.read_text("utf8")}

@@ -1,139 +1,18 @@
 """The built site as its readers have it: in a real Chromium, both languages, wide and narrow."""
 
-import functools
 import itertools
 import os
 import re
-import stat
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
 from bs4 import BeautifulSoup, Tag
-from playwright.sync_api import Browser, BrowserContext, Page, expect
-
-from book import chromium, paths
-from processes import Process
-
-ROOT = paths.ROOT
-SITE = paths.BUILD / "html"
-LANGUAGES = {language: names["hreflang"] for language, names in paths.LANGUAGES.items()}
-SOURCES = {
-    language: [
-        page.relative_to(paths.DOCS / language).with_suffix("").as_posix()
-        for page in paths.pages(language)
-    ]
-    for language in LANGUAGES
-}
-PAGES = [f"{language}/{name}.html" for language in LANGUAGES for name in SOURCES[language]]
-WIDTHS = {"phone": 375, "desk": 1440}
-
-
-# -- the site and its server ---------------------------------------------------------------------
-
-
-def newest(*places: Path) -> float:
-    files = [f for p in places for f in ([p] if p.is_file() else p.rglob("*")) if f.is_file()]
-    return max(f.stat().st_mtime for f in files if "__pycache__" not in f.parts)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def site() -> Path:
-    """The site as it is built from what the tree holds now."""
-    index = SITE / "index.html"
-    made_of = newest(ROOT / "docs", ROOT / "examples", ROOT / "requirements.lock")
-    if not index.exists() or index.stat().st_mtime < made_of:
-        command = [sys.executable, "-m", "book.build"]
-        status, out, _ = Process(*command, cwd=ROOT / "docs", merge=True).end(limit_s=1500)
-        assert status == 0, out
-    return SITE
-
-
-@pytest.fixture(scope="module")
-def server(site: Path, serve: Callable[[Path], str]) -> str:
-    return serve(site)
-
-
-class Reader:
-    """A reader's browser, and what went wrong in it."""
-
-    def __init__(self, browser: Browser, home: str, **options: object) -> None:
-        self.context: BrowserContext = browser.new_context(**options)
-        self.context.set_default_timeout(10_000)
-        self.home = home
-        self.ignored = {"net::ERR_ABORTED"}  # the reader went on before it had come
-        if options.get("java_script_enabled") is False:
-            self.ignored.add("csp")  # a script was announced, and is not taken
-        self.wrong: list[str] = []
-        self.page: Page = self.context.new_page()
-        self.page.on("pageerror", lambda error: self.note(f"error: {error}"))
-        self.page.on("console", self.heard)
-        self.page.on("requestfailed", self.failed)
-        self.page.on("response", lambda r: r.status < 400 or self.note(f"no {r.url}"))
-        self.context.route("**/*", self.asked)
-
-    def note(self, what: str) -> None:
-        self.wrong.append(f"{self.at}: {what}")
-
-    def heard(self, message) -> None:
-        if message.type in ("error", "warning"):
-            self.note(f"console {message.type}: {message.text}")
-
-    def failed(self, request) -> None:
-        if request.failure not in self.ignored:
-            self.note(f"{request.failure}: {request.url}")
-
-    def asked(self, route) -> None:
-        url = route.request.url
-        if url.startswith((f"{self.home}/", "data:", "blob:")):
-            route.continue_()
-        else:
-            self.note(f"it asked for {url}")
-            route.abort()
-
-    def open(self, path: str) -> Page:
-        self.page.goto(f"{self.home}/{path}")
-        return self.page
-
-    def switch(self) -> None:
-        """Click the language switch with the mouse: where it is, without scrolling to it."""
-        box = self.page.locator("a.language-switch").first.bounding_box()
-        self.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-
-    @property
-    def at(self) -> str:
-        return self.page.url.removeprefix(f"{self.home}/")
-
-
-@pytest.fixture
-def reader(browser: Browser, server: str) -> Iterator:
-    readers: list[Reader] = []
-
-    def come(home: str = server, width: str = "desk", **options: object) -> Reader:
-        viewport = {"width": WIDTHS[width], "height": 800}
-        readers.append(Reader(browser, home, viewport=viewport, **options))
-        return readers[-1]
-
-    yield come
-    for each in readers:
-        each.context.close()
-    wrong = [what for each in readers for what in each.wrong]
-    assert not wrong, "\n".join(wrong)
-
+from built_site import CONTRAST, LANGUAGES, OVERFLOW, PAGES, ROOT, SITE, SOURCES, WIDTHS, ids, soup
+from playwright.sync_api import expect
 
 # -- every page, without a browser ---------------------------------------------------------------
-
-
-@functools.cache
-def soup(path: str) -> BeautifulSoup:
-    return BeautifulSoup((SITE / path).read_text("utf8"), "html.parser")
-
-
-@functools.cache
-def ids(path: str) -> set[str]:
-    return {tag["id"] for tag in soup(path).find_all(id=True)}
 
 
 def built() -> list[str]:
@@ -187,7 +66,7 @@ def test_every_link_and_fragment_leads_somewhere(site: Path) -> None:
 def test_a_page_names_its_language_and_its_alternates(site: Path, page: str) -> None:
     language, _, name = page.partition("/")
     assert soup(page).html["lang"] == LANGUAGES[language]
-    if not os.environ.get("READTHEDOCS_CANONICAL_URL"):  # tests/test_build.py looks at the others
+    if not os.environ.get("READTHEDOCS_CANONICAL_URL"):  # test_build.py sees to these
         assert not soup(page).select("head link[hreflang]"), "search engines take whole addresses"
     (switch,) = {a["href"] for a in soup(page).select("a.language-switch")}
     other = next(each for each in LANGUAGES if each != language)
@@ -214,53 +93,6 @@ def test_headings_pictures_and_formulas_can_be_read_aloud(site: Path, page: str)
 
 
 # -- every page, in the browser ------------------------------------------------------------------
-
-OVERFLOW = """() => {
-  const wide = document.documentElement.scrollWidth, seen = document.documentElement.clientWidth;
-  const out = [...document.querySelectorAll("body *")].filter(e => {
-    const r = e.getBoundingClientRect();
-    return r.width && r.right > seen + 1 && getComputedStyle(e).position != "fixed";
-  });
-  const which = out.slice(0, 3).map(e => e.outerHTML.slice(0, 80));
-  return wide > seen ? `${wide} > ${seen}: ${which}` : "";
-}"""
-
-# Contrast as WCAG 2 defines it, of every word that is shown, over what lies under it.
-CONTRAST = """() => {
-  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
-  const once = f => { // a page has thousands of words, and few colours
-    const known = new Map();
-    return x => { if (!known.has(x)) known.set(x, f(x)); return known.get(x); };
-  };
-  const rgba = once(css => {
-    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = css; canvas.fillRect(0, 0, 1, 1);
-    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
-    return [r, g, b, a / 255];
-  });
-  const over = ([r, g, b, a], under) => [r, g, b].map((c, i) => c * a + under[i] * (1 - a));
-  const light = c => c.map(v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const ground = once(e => e
-    ? over(rgba(getComputedStyle(e).backgroundColor), ground(e.parentElement))
-    : matchMedia("(prefers-color-scheme: dark)").matches ? [0, 0, 0] : [255, 255, 255]);
-  document.getAnimations().forEach(each => each.finish());
-  const poor = new Map();
-  const words = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (words.nextNode()) {
-    const e = words.currentNode.parentElement, style = getComputedStyle(e);
-    if (!words.currentNode.data.trim() || !e.checkVisibility({visibilityProperty: true})) continue;
-    if (!e.getBoundingClientRect().width) continue;
-    if (e.closest("svg, [aria-hidden=true], :disabled")) continue;
-    const under = ground(e), a = light(over(rgba(style.color), under)), b = light(under);
-    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    const size = parseFloat(style.fontSize);
-    const large = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
-    if (ratio < (large ? 3 : 4.5))
-      poor.set(`${e.tagName}.${e.className} ${style.color} on ${under.map(Math.round)}`,
-        `${ratio.toFixed(2)} ${words.currentNode.data.trim().slice(0, 30)}`);
-  }
-  return [...poor].map(([what, ratio]) => `${ratio} — ${what}`);
-}"""
 
 # A figure's words are 11 pt, and shrink with it on a phone; the theme would dim it in the dark.
 FIGURES = """async () => {
@@ -428,65 +260,6 @@ def test_folded_cells_open_by_keyboard_and_say_what_they_hold(reader) -> None:
         expect(inside).to_be_visible()
         page.keyboard.press("Enter")
         expect(inside).to_be_hidden()
-
-
-# -- the browser itself --------------------------------------------------------------------------
-
-
-@pytest.fixture
-def bare_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine that has nothing installed: what is on PATH is what a test puts there."""
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    return tmp_path
-
-
-def command(folder: Path, name: str, script: str = "") -> str:
-    path = folder / name
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return str(path)
-
-
-def test_chromium_is_taken_from_path_then_installed_then_missed_aloud(
-    bare_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = bare_path / "own"
-
-    def fetch() -> str:
-        own.touch()
-        return ""
-
-    with pytest.raises(
-        paths.BuildError, match=r"no Chromium here(?s:.*)apt-get is not on PATH\nno net"
-    ):
-        chromium.executable(str(own), fetch=lambda: "no net")
-    command(bare_path, "apt-get", "echo 'nothing to be reached'; exit 100")
-    with pytest.raises(paths.BuildError, match="nothing to be reached"):
-        chromium.executable(str(own), fetch=lambda: "")
-    assert chromium.executable(str(own), fetch=fetch) == str(own)
-    own.unlink()
-    made = bare_path / "chromium"
-    command(bare_path, "apt-get", f'[ "$2" = update ] || {{ : > {made}; /bin/chmod +x {made}; }}')
-    assert chromium.executable(str(own), fetch=lambda: "not asked") == str(made)
-    made.unlink()
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(paths.BuildError, match="apt-get needs root"):
-        chromium.executable(str(own), fetch=lambda: "")
-    found = command(bare_path, "google-chrome")
-    assert chromium.executable(str(own), fetch=lambda: "not asked") == found
-
-
-@pytest.mark.skipif("sys.platform != 'linux'", reason="fontconfig is Linux's")
-def test_a_chinese_font_is_installed_or_missed_aloud(bare_path: Path) -> None:
-    with pytest.raises(paths.BuildError, match="no font for Chinese here"):
-        chromium.chinese_font()
-    font = bare_path / "font"
-    command(bare_path, "fc-list", f"[ ! -e {font} ] || echo Noto")
-    with pytest.raises(paths.BuildError, match="no font for Chinese here"):
-        chromium.chinese_font()
-    command(bare_path, "apt-get", f": > {font}")
-    chromium.chinese_font()
 
 
 # -- what every page promises its reader ---------------------------------------------------------

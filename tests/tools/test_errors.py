@@ -31,7 +31,7 @@ from book import paths
 from book.export import plain
 from seejax import errors
 from seejax.errors import __main__
-from test_prose import misset
+from typesetting import misset
 
 ENTRIES = errors.entries()
 GENERAL = {"dynamic-size": {"tracer-float"}}  # what an entry's message says, and more

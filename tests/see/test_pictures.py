@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import pytest
 from bs4 import BeautifulSoup
 from playwright.sync_api import expect
+from test_browser import contrast
 
 from seejax import see
 from seejax.see import _jax_private, _words
-from test_see_browser import contrast
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 

@@ -18,7 +18,7 @@ from docutils.utils import new_document
 from book import paths, tables
 from book.extensions import build_facts, chinese, terms, toc
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 PIXEL = base64.b64encode((ROOT / "docs" / "screenshot.png").read_bytes()).decode()
 OUTPUTS = {

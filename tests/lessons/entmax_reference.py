@@ -4,7 +4,7 @@ The unknown is q, the smallest p of the support, at the score z_k: u_i = q^ε + 
 terms of one sign, and p = u^(1/ε). Which k that is, is found by asking whether the scores above z_k
 would fill the support alone. Both answers come from halving; the module takes Newton's steps.
 
-    python tests/entmax_reference.py    # the largest error by α over the rows of `fuzz`
+    python tests/lessons/entmax_reference.py    # the largest error by α over the rows of `fuzz`
 """
 
 import functools

@@ -11,18 +11,18 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from built_site import LANGUAGES, PAGES, SITE, WIDTHS, soup
 from PIL import Image, ImageChops
 from playwright.sync_api import Browser, Page, expect
 
 from book.extensions import assets, figures
-from test_site import LANGUAGES, PAGES, SITE, WIDTHS, site, soup  # noqa: F401 - a fixture
 
 KIB = 1024
 PAGE_KIB, FIGURE_KIB, REQUESTS = 250, 40, 10
 
 
 @pytest.fixture(scope="module")
-def server(site: Path, serve: Callable[[Path], str]) -> str:  # noqa: F811
+def server(site: Path, serve: Callable[[Path], str]) -> str:
     return serve(site)
 
 
@@ -109,7 +109,7 @@ def test_every_page_is_light_and_asks_for_little(visits: dict[str, Visit], serve
     assert not heavy and not strange, "\n".join([*heavy, *strange])
 
 
-def test_figures_are_light_and_have_their_place(site: Path) -> None:  # noqa: F811
+def test_figures_are_light_and_have_their_place(site: Path) -> None:
     heavy, missing = [], []
     for path in PAGES:
         for image in soup(path).select("article img"):
@@ -142,7 +142,7 @@ def test_a_cleaned_figure_is_the_same_picture(page: Page) -> None:
     assert sum(counts[96:]) < 0.001 * sum(counts), counts
 
 
-def test_a_page_carries_spans_for_colours_alone(site: Path) -> None:  # noqa: F811
+def test_a_page_carries_spans_for_colours_alone(site: Path) -> None:
     css = (assets.OURS / "book.css").read_text("utf8")
     known = set(re.findall(r"\.highlight \.(\w+) \{", css))
     assert known == set(assets.COLOURED.values())

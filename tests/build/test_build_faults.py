@@ -8,29 +8,18 @@ import json
 import os
 import random
 import re
-import sys
 from pathlib import Path
 
 import nbformat
 import pytest
 from aiorwlock import RWLock
 
-from book import cache, chromium, execute, paths, render, tables
-from book.export import offline
-from test_build import Book
+from book import cache, execute, paths, render, tables
+from small_book import Book
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 EXECUTE = "from book.execute import execute; execute(['zh', 'en'])"
 BUILD = "import sys; from book.build import main; sys.argv = ['build']; sys.exit(main())"
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Book:
-    """A book that was never built."""
-    book = Book(tmp_path / "book")
-    book.root.mkdir()
-    book.write()
-    return book
 
 
 # -- while pages run -------------------------------------------------------------------------------
@@ -165,21 +154,6 @@ def test_a_cache_cut_off_anywhere_is_dropped_or_whole(
     assert cache.load("key").cells == notebook.cells and cache.seconds("page") == 1
 
 
-def test_a_machine_without_chromium_is_told_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["offline", "epub"])
-    monkeypatch.setattr(chromium, "chinese_font", lambda: None)
-    find = chromium.executable
-    monkeypatch.setattr(chromium, "executable", lambda own: find("nowhere"))
-    monkeypatch.setattr(chromium, "on_path", lambda: None)
-    monkeypatch.setattr(chromium, "run", lambda *_: "nothing can be installed")
-    assert offline.main() == 1
-    said = capsys.readouterr().err
-    assert said.startswith("\nThere is no Chromium here, and it could not be installed:")
-    assert "apt-get install chromium fonts-noto-cjk" in said
-
-
 # -- the clock, and edits --------------------------------------------------------------------------
 
 
@@ -275,20 +249,3 @@ def test_a_build_tells_of_a_wrong_table_and_puts_a_lost_site_back(small: Book) -
     output = small.build(fails=True)
     assert re.fullmatch(r"docs/data/terms\.toml:29: .*", output.strip()), output
     assert (small.html / "en").exists()
-
-
-# -- the table of them all -------------------------------------------------------------------------
-
-
-def test_every_fault_of_the_table_has_the_test_that_it_names() -> None:
-    table = (
-        (ROOT / "ARCHITECTURE.md").read_text("utf8").partition("| fault |")[2].partition("\n\n")[0]
-    )
-    rows = table.splitlines()[2:]
-    assert len(rows) >= 20
-    for row in rows:
-        named = re.findall(r"`(\w+)::(test_\w+)`", row)
-        assert named, row
-        for file, name in named:
-            text = (ROOT / "tests" / f"test_{file}.py").read_text("utf8")
-            assert f"\ndef {name}(" in text, row

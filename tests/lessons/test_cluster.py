@@ -21,7 +21,7 @@ import yaml
 
 from seejax.training import command as cli
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CLUSTER = ROOT / "examples" / "cluster"
 SBATCH, RECORD = CLUSTER / "train.sbatch", CLUSTER / "slurm.json"
 PARTS = {part["kind"]: part for part in yaml.safe_load_all((CLUSTER / "jobset.yaml").read_text())}

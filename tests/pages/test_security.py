@@ -1,5 +1,4 @@
 """What may run: in a page this site alone, at install what the locks name, in CI little."""
-# ruff: noqa: F811 - the site, its server and its readers are fixtures of test_site
 
 import re
 import sys
@@ -7,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from built_site import PAGES, ROOT
 from packaging.requirements import Requirement
 from playwright.sync_api import Browser, Page
+from test_search import NASTY, fuzz
 
 from book import install, policy
 from processes import wait_until
-from test_search import NASTY, fuzz
-from test_site import PAGES, ROOT, server, site, soup  # noqa: F401
 
 # -- pages -----------------------------------------------------------------------------------------
 

@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from entmax_reference import ALPHAS as FUZZED
+from entmax_reference import errors, exact
 from jax import export
 from jax.experimental import checkify
 from jax.test_util import check_grads
 
-from entmax_reference import ALPHAS as FUZZED
-from entmax_reference import errors, exact
 from seejax.entmax import entmax, entmax_loss, sparsemax
 
 pytestmark = pytest.mark.usefixtures("compiled_once")

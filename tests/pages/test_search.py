@@ -1,5 +1,4 @@
 """Search, as readers use it: what they type, by keyboard, from the disk, whatever they paste."""
-# ruff: noqa: F811 - the site, its server and its readers are fixtures of test_site
 
 import json
 import random
@@ -10,11 +9,11 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
+from built_site import CONTRAST, LANGUAGES, OVERFLOW, SITE, WIDTHS
 from playwright.sync_api import Page, expect
 
 from book.extensions import search
 from book.paths import DOCS
-from test_site import CONTRAST, LANGUAGES, OVERFLOW, SITE, WIDTHS, reader, server, site  # noqa: F401
 
 QUERIES = tomllib.loads((Path(__file__).parent / "search_queries.toml").read_text("utf8"))
 ENOUGH = 0.95
@@ -288,7 +287,7 @@ def test_the_first_result_comes_soon(page: Page) -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_script_and_the_pieces_are_small(site: Path, language: str) -> None:
-    assert (Path(__file__).parents[1] / "docs/_static/search.js").stat().st_size <= 12 * 1024
+    assert (Path(__file__).parents[2] / "docs/_static/search.js").stat().st_size <= 12 * 1024
     pieces = list((SITE / language / "search").rglob("*.js"))
     assert len(pieces) > 30 and max(piece.stat().st_size for piece in pieces) <= 100_000
     assert not list((SITE / language).rglob("searchindex.js"))

@@ -14,15 +14,15 @@ from xml.etree import ElementTree as xml
 
 import pytest
 from bs4 import BeautifulSoup, Tag
+from built_site import LANGUAGES, PAGES, SITE, SOURCES, ids, soup
 from markdown_it import MarkdownIt
 from PIL import Image, ImageChops
+from test_notebooks import COMMON, FORMULA, letters
 
 from book import paths, tables
 from book.export import markdown
 from book.extensions import cards
-from test_build import Book
-from test_notebooks import COMMON, FORMULA, letters
-from test_site import LANGUAGES, PAGES, SITE, SOURCES, ids, site, soup  # noqa: F401 - a fixture
+from small_book import Book
 
 NAMES = [page.removesuffix(".html") for page in PAGES]
 # A page that Sphinx makes of docstrings is not the same, word by word, as its Markdown.
@@ -87,7 +87,7 @@ def blocks_of_page(article: Tag) -> Iterator[Block]:
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_the_markdown_has_the_code_and_the_outputs_of_its_page(site: Path, name: str) -> None:  # noqa: F811
+def test_the_markdown_has_the_code_and_the_outputs_of_its_page(site: Path, name: str) -> None:
     here = list(blocks_of_markdown(text(name)))
     there = list(blocks_of_page(soup(f"{name}.html").article))
     english = list(blocks_of_page(soup(f"en/{name.partition('/')[2]}.html").article))
@@ -106,7 +106,7 @@ def test_the_markdown_has_the_code_and_the_outputs_of_its_page(site: Path, name:
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_the_markdown_says_what_its_page_says(site: Path, name: str) -> None:  # noqa: F811
+def test_the_markdown_says_what_its_page_says(site: Path, name: str) -> None:
     article = BeautifulSoup(str(soup(f"{name}.html").article), "html.parser")
     for added in article.select(NOT_IN_MARKDOWN):
         added.decompose()
@@ -127,7 +127,7 @@ def test_the_markdown_says_what_its_page_says(site: Path, name: str) -> None:  #
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_markdown_is_markdown_that_everyone_reads(site: Path, name: str) -> None:  # noqa: F811
+def test_the_markdown_is_markdown_that_everyone_reads(site: Path, name: str) -> None:
     assert text(name).startswith("# ")
     left = [token.info for token in COMMON.parse(text(name)) if token.info.startswith("{")]
     assert not left, f"a directive was left: {left}"
@@ -144,7 +144,7 @@ def links(source: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [*NAMES, *(f"{language}/llms" for language in LANGUAGES)])
-def test_every_link_of_the_markdown_leads_to_markdown(site: Path, name: str) -> None:  # noqa: F811
+def test_every_link_of_the_markdown_leads_to_markdown(site: Path, name: str) -> None:
     listed = SITE / f"{name}.txt"
     source = listed.read_text("utf8") if listed.exists() else text(name)
     within = [link for link in links(source) if not urlsplit(link).scheme]
@@ -155,14 +155,14 @@ def test_every_link_of_the_markdown_leads_to_markdown(site: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_leads_to_its_markdown(site: Path, name: str) -> None:  # noqa: F811
+def test_a_page_leads_to_its_markdown(site: Path, name: str) -> None:
     (link,) = soup(f"{name}.html").select("head link[type='text/markdown']")
     assert link["rel"] == ["alternate"]
     assert (SITE / name).parent.joinpath(link["href"]) == SITE / f"{name}.md"
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_llms_txt_lists_every_page_by_part(site: Path, language: str) -> None:  # noqa: F811
+def test_llms_txt_lists_every_page_by_part(site: Path, language: str) -> None:
     tokens = COMMON.parse((SITE / language / "llms.txt").read_text("utf8"))
     kinds = [
         token.type for token in tokens if token.level == 0 and not token.type.endswith("_close")
@@ -185,7 +185,7 @@ def test_llms_txt_lists_every_page_by_part(site: Path, language: str) -> None:  
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_llms_full_txt_is_the_book_in_its_order(site: Path, language: str) -> None:  # noqa: F811
+def test_llms_full_txt_is_the_book_in_its_order(site: Path, language: str) -> None:
     whole = (SITE / language / "llms-full.txt").read_text("utf8")
     listed = rendered((SITE / language / "llms.txt").read_text("utf8")).select("li a")
     places = [whole.find(text(f"{language}/{a['href'].removesuffix('.md')}")) for a in listed]
@@ -211,7 +211,7 @@ def card(name: str) -> Image.Image:
     return image.convert("RGB")
 
 
-def test_every_page_has_a_card_of_its_own(site: Path) -> None:  # noqa: F811
+def test_every_page_has_a_card_of_its_own(site: Path) -> None:
     drawn = {card(name).tobytes() for name in NAMES}
     assert len(drawn) == len(NAMES)
 
@@ -282,7 +282,7 @@ def data(page: BeautifulSoup) -> tuple[dict, list[dict]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_structured_data_names_the_page(site: Path, name: str) -> None:  # noqa: F811
+def test_structured_data_names_the_page(site: Path, name: str) -> None:
     language, _, page = name.partition("/")
     own, words = soup(f"{name}.html"), tables.words(language)
     article, trail = data(own)
@@ -310,7 +310,7 @@ def test_structured_data_names_the_page(site: Path, name: str) -> None:  # noqa:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_structured_data_points_at_is_there(site: Path, name: str) -> None:  # noqa: F811
+def test_what_structured_data_points_at_is_there(site: Path, name: str) -> None:
     article, trail = data(soup(f"{name}.html"))
     places = [article["url"], article["image"], article["encoding"]["contentUrl"]]
     places += [step["item"] for step in trail]
@@ -329,7 +329,7 @@ def site_address(language: str) -> str:
     return os.environ.get("READTHEDOCS_CANONICAL_URL", "") if language else ""
 
 
-def test_no_text_of_a_page_ends_its_data(site: Path) -> None:  # noqa: F811
+def test_no_text_of_a_page_ends_its_data(site: Path) -> None:
     for name in NAMES:
         (script,) = soup(f"{name}.html").select("script[type='application/ld+json']")
         assert "<" not in script.string
@@ -446,7 +446,7 @@ def test_an_address_makes_every_address_whole(public: dict[str, Path], language:
     assert f"{ADDRESS[other]}llms.txt" in links((html / "llms.txt").read_text("utf8"))
 
 
-def test_without_an_address_nothing_claims_one(site: Path) -> None:  # noqa: F811
+def test_without_an_address_nothing_claims_one(site: Path) -> None:
     if os.environ.get("READTHEDOCS_CANONICAL_URL"):
         return
     for language in LANGUAGES:

@@ -13,6 +13,7 @@ from urllib.parse import urldefrag
 
 import pytest
 from bs4 import BeautifulSoup, Tag
+from built_site import LANGUAGES, PAGES, WIDTHS, soup
 from myst_nb.core.read import myst_nb_reader_plugin
 from playwright.sync_api import Browser, Page, expect
 
@@ -20,7 +21,6 @@ import limits
 from book import inventories, paths
 from book.extensions import code_links
 from book.keys import code_cells
-from test_site import LANGUAGES, PAGES, SITE, WIDTHS, site, soup  # noqa: F401 - a fixture
 
 ENTRIES = {
     name: inventories.read(inventories.file(name).read_bytes(), address)
@@ -106,7 +106,7 @@ def namespace(path: str) -> dict[str, object]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_every_link_leads_to_what_its_name_stands_for(site: Path, language: str) -> None:  # noqa: F811
+def test_every_link_leads_to_what_its_name_stands_for(site: Path, language: str) -> None:
     """What a reader gets who types it after the page's imports is what the anchor names."""
     wrong, count = [], 0
     for path in [path for path in PAGES if path.startswith(language)]:
@@ -146,7 +146,7 @@ def unlinked(block: Tag) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_no_documented_name_in_a_cell_is_left_without_a_link(site: Path, language: str) -> None:  # noqa: F811
+def test_no_documented_name_in_a_cell_is_left_without_a_link(site: Path, language: str) -> None:
     left = [
         f"{path}: {name}"
         for path in PAGES
@@ -160,7 +160,7 @@ def test_no_documented_name_in_a_cell_is_left_without_a_link(site: Path, languag
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_prose_links_a_name_once_a_section_and_never_in_a_title(site: Path, language: str) -> None:  # noqa: F811
+def test_prose_links_a_name_once_a_section_and_never_in_a_title(site: Path, language: str) -> None:
     for path in [path for path in PAGES if path.startswith(language)]:
         assert not soup(path).select("h1 code a, h2 code a, h3 code a, a code a, dt.sig code a")
         for section in soup(path).select("article section"):
@@ -196,7 +196,7 @@ def test_links_stand_where_their_names_stand() -> None:
 # -- the reference ---------------------------------------------------------------------------------
 
 
-def test_every_public_name_of_seejax_has_its_place(site: Path) -> None:  # noqa: F811
+def test_every_public_name_of_seejax_has_its_place(site: Path) -> None:
     for module in ("see", "entmax", "entmax.attention", "training"):
         found = importlib.import_module(f"seejax.{module}")
         for name in found.__all__:
@@ -207,7 +207,7 @@ def test_every_public_name_of_seejax_has_its_place(site: Path) -> None:  # noqa:
                     assert f"seejax.{module}.{name}" in anchors, (language, module, name)
 
 
-def test_cells_lead_to_the_reference(site: Path) -> None:  # noqa: F811
+def test_cells_lead_to_the_reference(site: Path) -> None:
     for language in LANGUAGES:
         links = {str(a["href"]) for a in soup(f"{language}/jit.html").select(CODE)}
         assert "api.html#seejax.see.trace" in links
@@ -225,7 +225,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 @pytest.fixture(scope="module")
-def server(site: Path, serve: Callable[[Path], str]) -> str:  # noqa: F811
+def server(site: Path, serve: Callable[[Path], str]) -> str:
     return serve(site)
 
 

@@ -11,13 +11,13 @@ from xml.etree import ElementTree
 import pypdf
 import pytest
 from bs4 import BeautifulSoup, Tag
+from built_site import LANGUAGES, SITE
 from playwright.sync_api import Browser
 
 from book.export import epub, offline, pdf
 from book.export.chapters import Book, book
 from book.export.plain import parts
 from processes import Process
-from test_site import LANGUAGES, SITE, site  # noqa: F401 - a fixture
 
 START = ["index", "tour", "ecosystem"]  # a first chapter, a formula, pictures, a figure, tables
 XHTML = "{http://www.w3.org/1999/xhtml}"
@@ -52,7 +52,7 @@ def language(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def epub_file(browser: Browser, site: Path, language: str, tmp_path_factory) -> Path:  # noqa: F811
+def epub_file(browser: Browser, site: Path, language: str, tmp_path_factory) -> Path:
     file = tmp_path_factory.mktemp("epub") / f"{language}.epub"
     made = start(language, epub)
     epub.write(made, offline.cover(browser, made), file)
@@ -170,7 +170,7 @@ class Printed:
 
 
 @pytest.fixture(scope="module")
-def printed(browser: Browser, site: Path, language: str, tmp_path_factory) -> Printed:  # noqa: F811
+def printed(browser: Browser, site: Path, language: str, tmp_path_factory) -> Printed:
     file = tmp_path_factory.mktemp("pdf") / f"{language}.pdf"
     pdf.write(start(language, pdf), browser, file)
     return Printed(file)
@@ -236,7 +236,7 @@ def test_every_font_is_in_the_pdf(printed: Printed) -> None:
 PAPER = {"width": 665, "height": 930}  # what the margins of an A4 page leave, in CSS pixels
 
 
-def test_nothing_is_wider_than_the_paper(browser: Browser, site: Path, language: str) -> None:  # noqa: F811
+def test_nothing_is_wider_than_the_paper(browser: Browser, site: Path, language: str) -> None:
     """Of the whole book: Chromium would print all of it smaller for the sake of one line."""
     tab = browser.new_page(viewport=PAPER)
     tab.emulate_media(media="print")
@@ -266,7 +266,7 @@ def test_the_zip_holds_the_site(tmp_path: Path) -> None:
         assert archive.read("en/index.html") == b"en/index.html"
 
 
-def test_what_is_not_in_the_book_is_read_on_the_site(monkeypatch, site: Path) -> None:  # noqa: F811
+def test_what_is_not_in_the_book_is_read_on_the_site(monkeypatch, site: Path) -> None:
     def addresses() -> set[str]:
         found = book(site / "en", "en", epub.place, ["tour"]).chapters[0].article
         return {str(link["href"]) for link in found.select("a[href]")}

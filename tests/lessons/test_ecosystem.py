@@ -13,7 +13,7 @@ import pytest
 
 from seejax.lesson.ecosystem import MAP, Library, Map
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RECORD = json.loads((ROOT / "bench" / "same_model.json").read_text("utf8"))
 
 
