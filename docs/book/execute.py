@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import functools
-import os
 import re
 import signal
 import tempfile
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import nbformat
-from aiorwlock import RWLock
 from myst_nb.core.read import myst_nb_reader_plugin
 from nbclient.exceptions import CellTimeoutError
 from yaml import MarkedYAMLError
@@ -22,6 +20,7 @@ from book import cache, keys
 from book.forkserver import ForkServer
 from book.kernel import CELL_TIMEOUT_S, Kernel, shorten_errors
 from book.keys import code_cells
+from book.machine import Machine
 from book.paths import ROOT, BuildError, pages, say
 
 
@@ -96,12 +95,10 @@ def check_outcome(page: Path, notebook, error: Exception | None, cell=None) -> N
         raise BuildError(f"{page.relative_to(ROOT)}: {what}")
 
 
-async def execute_page(
-    run: Run, slots: asyncio.Semaphore, machine: RWLock, server: ForkServer
-) -> None:
+async def execute_page(run: Run, machine: Machine, server: ForkServer) -> None:
     page, notebook = run.page, run.notebook
     error = None
-    async with slots:
+    async with machine.page():
         begin = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:  # what a page writes is gone with it
             kernel = Kernel(notebook, machine, folder, server)
@@ -119,15 +116,12 @@ async def execute_page(
 
 
 async def execute_all(runs: list[Run]) -> list:
-    """Every outcome, the longest page first.
-
-    Two pages more at once than there are cores: while some wait to measure, no core is idle.
-    """
-    slots, machine = asyncio.Semaphore((os.cpu_count() or 1) + 2), RWLock()
+    """Every outcome, the longest page first."""
+    machine = Machine.here()
     runs = sorted(runs, key=lambda run: run.expected_s, reverse=True)
     server = ForkServer()
     try:
-        pages = [execute_page(run, slots, machine, server) for run in runs]
+        pages = [execute_page(run, machine, server) for run in runs]
         return await asyncio.gather(*pages, return_exceptions=True)
     finally:
         server.close()

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import nbformat
-from aiorwlock import RWLock
 from IPython.core.inputtransformer2 import TransformerManager
 from nbclient import NotebookClient
 from nbclient.exceptions import DeadKernelError
 
 from book.forkserver import ForkedProvisioner, ForkServer
 from book.keys import code_cells
+from book.machine import Machine
 
 CELL_TIMEOUT_S = 300
 
@@ -72,7 +72,7 @@ class Kernel(NotebookClient):
     def __init__(
         self,
         notebook: nbformat.NotebookNode,
-        machine: RWLock,
+        machine: Machine,
         folder: str,
         server: ForkServer | None = None,
     ) -> None:
@@ -96,7 +96,7 @@ class Kernel(NotebookClient):
     async def async_start_new_kernel(self, **options: Any) -> None:
         if self.server:
             self.fork_from(self.server)
-        async with self.machine.reader:  # pyrefly: ignore
+        async with self.machine.shared():
             await super().async_start_new_kernel(**options)
             await self.async_start_new_kernel_client()
 
@@ -109,9 +109,11 @@ class Kernel(NotebookClient):
         self.km.provisioner.server = server
 
     async def async_execute_cell(self, cell, *args, **options):
-        turn = self.machine.writer if id(cell) in self.measuring else self.machine.reader
-        async with turn:  # pyrefly: ignore
-            self.cell = cell if cell.cell_type == "code" else self.cell
+        if cell.cell_type != "code":
+            return cell
+        turn = self.machine.alone if id(cell) in self.measuring else self.machine.shared
+        async with turn():
+            self.cell = cell
             return await super().async_execute_cell(cell, *args, **options)
 
     async def _async_check_alive(self) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from aiorwlock import RWLock
 
 from book import cache, execute, paths, render, tables
+from book.machine import Machine
 from small_book import Book
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ def test_what_watches_a_kernel_ends_without_noise_when_its_page_was_stopped() ->
     """It looks once a second; with many kernels to end, a build lives longer than that."""
 
     async def watch() -> bool:
-        kernel = execute.Kernel(nbformat.v4.new_notebook(), RWLock(), "", None)
+        kernel = execute.Kernel(nbformat.v4.new_notebook(), Machine(1, 1), "")
         kernel.task_poll_for_reply = asyncio.get_running_loop().create_future()
         await kernel._async_poll_kernel_alive()
         return kernel.task_poll_for_reply.cancelled()

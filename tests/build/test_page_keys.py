@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import nbformat
 import pytest
 
 from book import cache, execute, kernel, keys
+from book.machine import Machine
 
 
 def notebook(*cells: str) -> nbformat.NotebookNode:
@@ -264,8 +266,8 @@ def test_a_key_changes_with_the_cells_and_the_environment(
 def test_the_longest_page_begins_first(monkeypatch: pytest.MonkeyPatch) -> None:
     began = []
 
-    async def execute_page(run: execute.Run, slots: asyncio.Semaphore, *_: object) -> None:
-        async with slots:
+    async def execute_page(run: execute.Run, machine: Machine, *_: object) -> None:
+        async with machine.page():
             began.append(run.page.stem)
 
     monkeypatch.setattr(execute, "execute_page", execute_page)
@@ -307,3 +309,31 @@ def test_the_newest_few_states_are_kept(tmp_path: Path, monkeypatch: pytest.Monk
     left = {path.name.split(".")[1].lstrip("0") for path in (tmp_path / "cache").iterdir()}
     assert left == {"", *"234567", "f" * 16, "e" * 16}
     assert cache.seconds("page") == 99 and cache.seconds("never") is None
+
+
+def test_a_cell_that_measures_runs_when_no_other_does() -> None:
+    """Pages of a thousand random cells: nothing runs beside a measuring one, and all get there."""
+    chance, running, seen = random.Random(0), [], set()
+
+    async def page(machine: Machine) -> None:
+        async with machine.page():
+            for _ in range(chance.randrange(40)):
+                alone = chance.random() < 0.2
+                await asyncio.sleep(0)
+                async with machine.alone() if alone else machine.shared():
+                    assert not running or not (alone or True in running)
+                    running.append(alone)
+                    seen.add((alone, len(running)))
+                    for _ in range(chance.randrange(4)):
+                        await asyncio.sleep(0)
+                    running.remove(alone)
+                    if chance.random() < 0.01:
+                        return  # as a page ends whose cell fails
+
+    async def pages() -> None:
+        machine = Machine(cells=3, pages=8)
+        await asyncio.wait_for(asyncio.gather(*(page(machine) for _ in range(50))), 60)
+        assert not (machine.begun or machine.running or machine.waiting or machine.parked)
+
+    asyncio.run(pages())
+    assert seen == {(True, 1), (False, 1), (False, 2), (False, 3)}
