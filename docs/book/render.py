@@ -34,22 +34,25 @@ def state(language: str, executed: dict[Path, Kept]) -> State:
     it sees by the clock, which may have been set back, or have stood when the page was edited.
     """
     files = [path for path in (DOCS / "data").rglob("*") if path.is_file()]
-    files += [*(DOCS / "book").rglob("*.py"), DOCS / "conf.py", ROOT / "pyproject.toml"]
+    files += [*(DOCS / "book").rglob("*.py"), DOCS / "conf.py"]
+    files += [ROOT / "pyproject.toml", ROOT / "requirements.lock"]
     package = ROOT / "examples" / "seejax"
     dress = [*(DOCS / "theme").rglob("*.*"), *package.rglob("*.css"), *package.rglob("*.js")]
     dress += [*(DOCS / "_static").glob("*.*"), *(DOCS / "_templates").glob("*.*")]
     source = [path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     shown = {
-        page_name(page, language): digest([page])
-        + (executed[page].digest if page in executed else "")
+        page_name(page, language): executed[page].digest
         for page in pages(language)
+        if page in executed
     }
+    texts = {page_name(page, language): digest([page]) for page in pages(language)}
     return {
         "machinery": digest(files),
         "assets": digest(dress),
         "package": digest(source),  # what pages include, and what `api` documents
         "environment": {name: os.environ.get(name) for name in SEEN},
-        "pages": shown,
+        "shown": shown,
+        "pages": {name: text + shown.get(name, "") for name, text in texts.items()},
     }
 
 
@@ -60,7 +63,7 @@ def last_state(work: Path) -> State:
     """What the last finished rendering was made of; nothing if there is none."""
     try:
         found = json.loads((work / "finished").read_text("utf8"))
-        return found if found.keys() >= {"machinery", "assets", "pages"} else {}
+        return found if found.keys() >= {"machinery", "assets", "pages", "shown"} else {}
     except (OSError, ValueError, AttributeError):
         return {}
 
@@ -75,7 +78,7 @@ def forget(work: Path, now: State) -> None:
         work.mkdir()
         return
     changed = [name for name, now in now["pages"].items() if last["pages"].get(name) != now]
-    if "about" in now["pages"] and changed:  # which counts what the others hold
+    if last["shown"] != now["shown"]:  # the page about counts what the others hold
         changed.append("about")
     for name in changed:  # Sphinx reads a page again that it has no tree of
         (work / "doctrees" / f"{name}.doctree").unlink(missing_ok=True)
