@@ -106,8 +106,8 @@ LOCKS := requirements.lock requirements-test.lock pyproject.toml docs/book/insta
 
 setup: $(TEST) browser ## install all that tests need: .venv; as root on Debian, Chromium and a Chinese font
 browser:
-	@PYTHONPATH=docs $(PYTHON) -m book.install browser
+	@PYTHONPATH=docs:examples $(PYTHON) -m book.install browser
 
 .venv/ready-%: $(LOCKS)
 	@$(PYTHON) -c 'import sys; sys.exit("See JAX needs Python 3.11 or newer; set PYTHON=..." if sys.version_info < (3, 11) else 0)'
-	@PYTHONPATH=docs $(PYTHON) -m book.install $*
+	@PYTHONPATH=docs:examples $(PYTHON) -m book.install $*

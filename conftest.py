@@ -167,7 +167,7 @@ def serve() -> Iterator[Callable[[Path], str]]:
 @pytest.fixture(scope="session")
 def data_dir(made_once: Callable[..., Path]) -> Path:
     """A folder in which the handwritten digits are prepared."""
-    from seejax import digits
+    from seejax.training import digits
 
     return made_once("tfds", lambda folder: digits.load("digits", "train", folder))
 

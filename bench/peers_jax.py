@@ -125,8 +125,8 @@ def weights(data: dict) -> list[np.ndarray]:
 
 def training(case: dict):
     """An epoch by `train_epoch`, or by a jitted step a batch; in a new order each time, or not."""
-    from seejax.classifier import classifier  # what the other cases do not need
     from seejax.training import create_state, train_epoch, train_step
+    from seejax.training.classifier import classifier  # what the other cases do not need
 
     data, batch = dict(np.load(case["data"])), case["batch"]
     x, y = data["x"].reshape(-1, 28, 28, 1), data["y"]

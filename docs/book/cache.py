@@ -1,71 +1,84 @@
-"""Executed notebooks, kept by their key: a file each; all that is shown of one is checked."""
+"""Executed notebooks, a file each: its name holds the page, its key, and a digest of its bytes.
+
+A file whose bytes are not those that were written is thrown away, never shown.
+"""
 
 import contextlib
 import hashlib
 import json
 import os
-import shutil
-from collections.abc import Iterable
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-import nbformat
-from jupyter_cache import get_cache
-from jupyter_cache.base import CacheBundleIn
-
-from book.keys import code_cells
 from book.paths import BUILD, ROOT, BuildError, say
+
+if TYPE_CHECKING:
+    import nbformat
 
 FOLDER = BUILD / "cache"
 STATES = 8  # of each page: going back to one of the last few executes nothing
 
 
-def read(text: str) -> nbformat.NotebookNode:
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+class Kept(NamedTuple):
+    """An executed page in the cache."""
+
+    path: Path
+
+    @property
+    def digest(self) -> str:
+        """Two of the same digest show the same."""
+        return self.path.name.split(".")[-2]
+
+    def notebook(self) -> "nbformat.NotebookNode":
+        return read(self.path.read_text("utf8"))
+
+
+def read(text: str) -> "nbformat.NotebookNode":
+    import nbformat  # a build that changes nothing needs none
+
     return cast(nbformat.NotebookNode, nbformat.reads(text, nbformat.NO_CONVERT))
-
-
-def content(notebook: nbformat.NotebookNode) -> str:
-    """A digest of a notebook's cells that survives writing it to disk and reading it back."""
-    cells = code_cells(read(nbformat.writes(notebook)))
-    code = [(c.source, c.metadata, c.outputs) for c in cells]
-    return hashlib.sha256(json.dumps(code, sort_keys=True).encode()).hexdigest()
-
-
-def seal(notebook: nbformat.NotebookNode, seconds: float) -> str:
-    """A digest of all that is shown of it: its cells, and on `about` how long they took."""
-    return hashlib.sha256(f"{content(notebook)} {seconds}".encode()).hexdigest()
 
 
 def newest(pattern: str) -> list[Path]:
     return sorted(FOLDER.glob(pattern), key=lambda path: path.stat().st_mtime, reverse=True)
 
 
-def load(key: str) -> nbformat.NotebookNode | None:
-    """The outputs kept under a key; what is not what was written is thrown away, never shown."""
-    for path in newest(f"*.{key}.ipynb"):
+def find(key: str) -> Kept | None:
+    """What is kept under a key, if it is what was written."""
+    for path in newest(f"*.{key}.*.ipynb"):
         try:
-            notebook = read(path.read_text("utf8"))
-            kept = notebook.metadata.seejax
-            if kept.seal != seal(notebook, kept.seconds):
-                raise ValueError("it is not what was written")
-        except Exception as error:  # whatever is broken in there, the answer is the same
-            say("execute", f"{path.name} dropped ({type(error).__name__}: {error})")
-            path.unlink()
-            continue
-        path.touch()
-        return notebook
+            found = digest(path.read_bytes())
+        except OSError as error:
+            found = error.strerror or "unreadable"
+        if found == Kept(path).digest:
+            path.touch()
+            return Kept(path)
+        say("execute", f"{path.name} dropped: it is not what was written")
+        path.unlink()
     return None
 
 
-def save(page: str, key: str, notebook: nbformat.NotebookNode, seconds: float) -> None:
+def load(key: str) -> "nbformat.NotebookNode | None":
+    """The executed notebook of a key."""
+    kept = find(key)
+    return kept.notebook() if kept else None
+
+
+def save(page: str, key: str, notebook: "nbformat.NotebookNode", seconds: float) -> None:
     """Keep what was executed, and the newest few states of the page beside it."""
+    import nbformat
+
     FOLDER.mkdir(parents=True, exist_ok=True)
-    took = round(seconds, 1)
-    notebook.metadata["seejax"] = {"seal": seal(notebook, took), "seconds": took}
-    path = FOLDER / f"{page}.{key}.ipynb"
+    notebook.metadata["seejax"] = {"seconds": round(seconds, 1)}
+    content = nbformat.writes(notebook).encode()
+    path = FOLDER / f"{page}.{key}.{digest(content)}.ipynb"
     new = path.with_suffix(f".{os.getpid()}.new")
     try:
-        new.write_text(nbformat.writes(notebook), "utf8")
+        new.write_bytes(content)
         new.replace(path)
     except OSError as error:  # which page is lost, a full disk does not say
         raise BuildError(f"{path.relative_to(ROOT)}: {error.strerror}") from None
@@ -81,15 +94,6 @@ def seconds(page: str) -> float | None:
     for path in newest(f"{page}.*.ipynb"):
         try:
             return json.loads(path.read_text("utf8"))["metadata"]["seejax"]["seconds"]
-        except (ValueError, KeyError, TypeError):  # load will drop it, and say so
+        except (ValueError, KeyError, TypeError, OSError):  # find will drop it, and say so
             continue
     return None
-
-
-def hand_over(notebooks: Iterable[nbformat.NotebookNode], folder: Path) -> None:
-    """Put the notebooks of one build where MyST-NB looks for them."""
-    shutil.rmtree(folder, ignore_errors=True)
-    cache = get_cache(folder)
-    for notebook in notebooks:
-        bundle = CacheBundleIn(notebook, "")
-        cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)

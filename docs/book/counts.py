@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from myst_nb.core.read import myst_nb_reader_plugin
 
-from book import cache
+from book import cache, keys
 from book.keys import code_cells
 from book.paths import DOCS, ROOT
 from book.tables import words
@@ -75,9 +75,16 @@ def checks(source: str) -> int:
     return sum(map(is_check, ast.walk(ast.parse(source))))
 
 
+@functools.cache
+def known() -> keys.Known:
+    return keys.Known()
+
+
 def sources(path: Path) -> list[str]:
-    """The source of every cell of a page."""
-    return [cell.source for cell in code_cells(myst_nb_reader_plugin(str(path)))]
+    """The source of every cell of a page; the page is parsed only if it was not executed."""
+    parse = functools.partial(myst_nb_reader_plugin, str(path))
+    kept = cache.find(known().key(path, parse))
+    return [cell.source for cell in code_cells(kept.notebook() if kept else parse())]
 
 
 @functools.cache

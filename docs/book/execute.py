@@ -1,33 +1,27 @@
 """Run the pages: each once for both languages, the longest first, a cell that measures alone."""
 
-import ast
 import asyncio
 import contextlib
-import os
+import functools
 import re
 import signal
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import nbformat
-from aiorwlock import RWLock
-from IPython.core.inputtransformer2 import TransformerManager
 from myst_nb.core.read import myst_nb_reader_plugin
-from nbclient import NotebookClient
-from nbclient.exceptions import CellTimeoutError, DeadKernelError
+from nbclient.exceptions import CellTimeoutError
 from yaml import MarkedYAMLError
 
 from book import cache, keys
+from book.forkserver import ForkServer
+from book.kernel import CELL_TIMEOUT_S, Kernel, shorten_errors
 from book.keys import code_cells
-from book.keys import key as key_of
+from book.machine import Machine
 from book.paths import ROOT, BuildError, pages, say
-
-CELL_TIMEOUT_S = 300
-
-CLOCKS = {"time", "timeit", "timeline", "perf_counter", "process_time", "monotonic"}
 
 
 class Run(NamedTuple):
@@ -101,93 +95,13 @@ def check_outcome(page: Path, notebook, error: Exception | None, cell=None) -> N
         raise BuildError(f"{page.relative_to(ROOT)}: {what}")
 
 
-def shorten_errors(notebook: nbformat.NotebookNode) -> None:
-    """Show an expected error as its name and message: no path or address, no frames inside JAX."""
-    for cell in code_cells(notebook):
-        for output in cell.outputs:
-            if output.output_type == "error":
-                message = re.sub(r"\S*/ipykernel_\d+/\d+\.py", "<cell>", output.evalue)
-                message = re.sub(r" at 0x[0-9a-f]+", "", message)
-                output.traceback = [f"{output.ename}: {message}"]
-
-
-def that_measure(cells: list[nbformat.NotebookNode]) -> Iterator[nbformat.NotebookNode]:
-    """The cells that name a clock, or a function that an earlier one of them defined.
-
-    >>> sources = ["from timeit import repeat as r", "def ms(f): return r(f)", "f = 1", "ms(f)"]
-    >>> cells = [nbformat.v4.new_code_cell(source) for source in sources]
-    >>> [cells.index(cell) for cell in that_measure(cells)]
-    [0, 1, 3]
-    """
-    clocks = set(CLOCKS)
-    for cell in cells:
-        try:
-            tree = ast.parse(TransformerManager().transform_cell(cell.source))
-        except SyntaxError:  # a cell of another language
-            if clocks & set(re.findall(r"\w+", cell.source)):
-                yield cell
-            continue
-        if clocks & names_in(tree):
-            yield cell
-        for part in tree.body:
-            if clocks & names_in(part):
-                if isinstance(part, ast.FunctionDef):
-                    clocks.add(part.name)
-                elif isinstance(part, ast.ImportFrom):  # perhaps by another name
-                    clocks |= names_in(part)
-
-
-def names_in(tree: ast.AST) -> set[str]:
-    """Every name that code reads, calls, imports or hands to a magic command."""
-    fields = ("id", "attr", "module", "name", "asname", "value")
-    found = (getattr(node, field, None) for node in ast.walk(tree) for field in fields)
-    return {name for name in found if isinstance(name, str)}
-
-
-class Kernel(NotebookClient):
-    """Runs one page: starting and computing share the machine, measuring has it for itself."""
-
-    def __init__(self, notebook: nbformat.NotebookNode, machine: RWLock, folder: str) -> None:
-        super().__init__(
-            notebook,
-            timeout=CELL_TIMEOUT_S,
-            shutdown_kernel="immediate",
-            record_timing=False,  # it would change the metadata that the key holds
-            resources={"metadata": {"path": folder}},
-            extra_arguments=[
-                "--log-level=40",  # it warns that it talks over localhost
-                "--InteractiveShell.xmode=Plain",  # frames of JAX in colour take seconds
-                "--InlineBackend.figure_formats=svg",  # light, sharp, and clear on both grounds
-            ],
-        )
-        self.machine = machine
-        self.cell: nbformat.NotebookNode | None = None  # that runs, or ran last
-        self.measuring = {id(cell) for cell in that_measure(code_cells(notebook))}
-
-    async def async_start_new_kernel(self, **options: Any) -> None:
-        async with self.machine.reader:  # pyrefly: ignore
-            await super().async_start_new_kernel(**options)
-            await self.async_start_new_kernel_client()
-
-    async def async_execute_cell(self, cell, *args, **options):
-        turn = self.machine.writer if id(cell) in self.measuring else self.machine.reader
-        async with turn:  # pyrefly: ignore
-            self.cell = cell if cell.cell_type == "code" else self.cell
-            return await super().async_execute_cell(cell, *args, **options)
-
-    async def _async_check_alive(self) -> None:
-        if self.kc is None:  # the page was cancelled, but not what watches its kernel
-            raise DeadKernelError("stopped")
-        await super()._async_check_alive()
-
-
-async def execute_page(run: Run, slots: asyncio.Semaphore, machine: RWLock) -> None:
+async def execute_page(run: Run, machine: Machine, server: ForkServer) -> None:
     page, notebook = run.page, run.notebook
     error = None
-    async with slots:
+    async with machine.page():
         begin = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:  # what a page writes is gone with it
-            kernel = Kernel(notebook, machine, folder)
+            kernel = Kernel(notebook, machine, folder, server)
             try:
                 await kernel.async_execute()
             except Exception as caught:  # a failing cell, a dead kernel, one that never started
@@ -195,21 +109,22 @@ async def execute_page(run: Run, slots: asyncio.Semaphore, machine: RWLock) -> N
         check_outcome(page, notebook, error, kernel.cell)
         shorten_errors(notebook)
         seconds = time.perf_counter() - begin
-    if key_of(notebook) != run.key:
+    if keys.key(notebook) != run.key:
         return  # a file that it reads was edited meanwhile: nobody knows which state this shows
     cache.save(page.stem, run.key, notebook, seconds)
     say("execute", f"{page.stem}: {len(code_cells(notebook))} cells in {seconds:.1f} s")
 
 
 async def execute_all(runs: list[Run]) -> list:
-    """Every outcome, the longest page first.
-
-    Two pages more at once than there are cores: while some wait to measure, no core is idle.
-    """
-    slots, machine = asyncio.Semaphore((os.cpu_count() or 1) + 2), RWLock()
+    """Every outcome, the longest page first."""
+    machine = Machine.here()
     runs = sorted(runs, key=lambda run: run.expected_s, reverse=True)
-    pages = [execute_page(run, slots, machine) for run in runs]
-    return await asyncio.gather(*pages, return_exceptions=True)
+    server = ForkServer()
+    try:
+        pages = [execute_page(run, machine, server) for run in runs]
+        return await asyncio.gather(*pages, return_exceptions=True)
+    finally:
+        server.close()
 
 
 @contextlib.contextmanager
@@ -237,8 +152,8 @@ async def execute_or_stop(runs: list[Run]) -> list:
         return await execute_all(runs)
 
 
-def execute(languages: Iterable[str]) -> dict[Path, nbformat.NotebookNode]:
-    """The executed notebook of every page that has cells, of one state of the tree.
+def execute(languages: Iterable[str]) -> dict[Path, cache.Kept]:
+    """What every page that has cells shows, executed or kept, of one state of the tree.
 
     What was edited while the pages ran is executed again, a few times.
     """
@@ -252,25 +167,20 @@ def execute(languages: Iterable[str]) -> dict[Path, nbformat.NotebookNode]:
     raise BuildError("the pages or what they read change whenever they are executed")
 
 
-def execute_once(languages: Iterable[str]) -> dict[Path, nbformat.NotebookNode]:
-    """The executed notebook of every page that has cells; only what is new is executed.
+def execute_once(languages: Iterable[str]) -> dict[Path, cache.Kept]:
+    """Execute what is new; return what is kept of every page that has cells.
 
     Pages whose cells are equal in both languages have one key, and so run once.
     """
-    key: dict[Path, str] = {}
-    done: dict[str, nbformat.NotebookNode] = {}
-    runs: list[Run] = []
-    for page in [page for language in languages for page in pages(language)]:
-        notebook = read_page(page)
-        if not code_cells(notebook):
-            continue
-        key[page] = key_of(notebook)
-        if key[page] not in done:
-            kept = cache.load(key[page])
-            done[key[page]] = kept or notebook  # which is executed in place
-            runs += [] if kept else [Run(page, key[page], notebook)]
+    known = keys.Known()
+    found = [page for language in languages for page in pages(language)]
+    parse = functools.cache(read_page)
+    key = {page: known.key(page, functools.partial(parse, page)) for page in found}
+    key = {page: one for page, one in key.items() if one}
+    new = {one: page for page, one in reversed(key.items()) if not cache.find(one)}
+    runs = [Run(page, one, parse(page)) for one, page in new.items()]
     try:
-        errors = [outcome for outcome in asyncio.run(execute_or_stop(runs)) if outcome]
+        errors = [each for each in asyncio.run(execute_or_stop(runs)) if each] if runs else []
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     for error in errors:
@@ -278,7 +188,8 @@ def execute_once(languages: Iterable[str]) -> dict[Path, nbformat.NotebookNode]:
             raise error
     if errors:
         raise BuildError("\n".join(map(str, errors)))
-    total = sum(len(code_cells(notebook)) for notebook in done.values())
-    new = sum(len(code_cells(run.notebook)) for run in runs)
-    say("execute", f"{new} cells executed, {total - new} taken from the cache")
-    return {page: done[one] for page, one in key.items()}
+    known.save()
+    cells = sum(len(code_cells(run.notebook)) for run in runs)
+    say("execute", f"{cells} cells executed, {len({*key.values()}) - len(runs)} pages unchanged")
+    kept = {page: cache.find(one) for page, one in key.items()}
+    return {page: one for page, one in kept.items() if one}

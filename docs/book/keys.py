@@ -2,8 +2,9 @@
 
 A key holds the page's code cells, the modules of this repository that these import, directly or
 not, the data files that cells or modules name, PAGE_ENV, the versions of Python and of the locked
-packages, the code that executes and the style of figures. Style sheets, scripts and prose are not
-in it: changing them executes nothing.
+packages, how kernels are started, and the style of figures. Style sheets, scripts and prose are not
+in it: changing them executes nothing. Nor are comments and docstrings of `seejax.see`, since no
+picture shows the source of the code that draws it.
 """
 
 import ast
@@ -12,13 +13,15 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import nbformat
-from IPython.core.inputtransformer2 import TransformerManager
+from book.paths import BUILD, DOCS, PAGE_ENV, ROOT, STYLE
+from seejax import lazy
 
-from book.paths import DOCS, PAGE_ENV, ROOT, STYLE
+if TYPE_CHECKING:
+    import nbformat
 
 MODULES = (ROOT / "examples", DOCS)  # where an import of this repository leads
 # Modules have a rule of their own; the others only dress HTML.
@@ -27,7 +30,7 @@ NO_OUTPUT = {".py", ".pyc", ".css", ".js"}
 Names = tuple[frozenset[str], frozenset[str]]
 
 
-def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+def code_cells(notebook: "nbformat.NotebookNode") -> "list[nbformat.NotebookNode]":
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
@@ -55,31 +58,39 @@ def file_of(module: str) -> Path | None:
     return None
 
 
-def named(source: str, package: str = "") -> Names:
+def named(*sources: str, package: str = "") -> Names:
     """The modules that Python source may import, and every string in it.
 
     A module named in a string counts: `python -m seejax.training`, or code for another process.
     Source that is not Python (a cell of another language) could import anything it mentions.
+    Of a lazy package (`seejax.lazy`) a name counts alone, where it is seen which names are used;
+    else all of them, written `seejax.see.*`.
 
     Args:
+      sources: cells that share their names, or one module.
       package: where the source stands, for its relative imports.
 
-    >>> sorted(named("from seejax import see; run('python -m seejax.training')")[0])
-    ['seejax', 'seejax.see', 'seejax.training']
-    >>> sorted(named("from . import _hlo", "seejax.see")[0])
+    >>> sorted(named("from seejax import see; run('python -m seejax.today')", "see.trace(f)")[0])
+    ['seejax', 'seejax.see', 'seejax.see.trace', 'seejax.today']
+    >>> sorted(named("from . import _hlo", package="seejax.see")[0])
     ['seejax.see', 'seejax.see._hlo']
     """
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        found, strings = set(), {source}
-    else:
-        found, strings = imported(tree, package), strings_in(tree)
+    found, strings, trees = set(), set(), []
+    for source in sources:
+        try:
+            trees.append(ast.parse(source))
+        except (SyntaxError, ValueError):
+            strings.add(source)
+    for tree in trees:
+        found |= imported(tree, package)
+        strings |= strings_in(tree)
     for text in strings:
         for one in packages():
-            found.update(re.findall(rf"\b{one}(?:\.\w+)*", text))
+            found.update(everything(re.findall(rf"\b{one}(?:\.\w+)*", text)))
             for module, names in re.findall(rf"\bfrom +({one}[\w.]*) +import +([^\n;]+)", text):
-                found.update(f"{module}.{name}" for name in re.findall(r"\w+", names))
+                each = {f"{module}.{name}" for name in re.findall(r"\w+", names)}
+                found.update(everything(each))
+    found |= used(trees, strings, package)
     data = {name for names in data_files().values() for name in names}
     modules = {name for name in found if name not in data or file_of(name)}
     return frozenset(modules), frozenset(strings)
@@ -92,24 +103,110 @@ def strings_in(tree: ast.AST) -> set[str]:
     return {n.value for n in found if isinstance(n.value, str) and id(n) not in alone}
 
 
-def imported(tree: ast.AST, package: str) -> set[str]:
-    """The names that the import statements of a tree may load as modules."""
-    found = set()
-    for node in ast.walk(tree):
+def running(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node of a tree, but for what stands under `if TYPE_CHECKING`."""
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        yield node
+        never = node.body if isinstance(node, ast.If) and lazy.is_type_checking(node) else []
+        todo += [child for child in ast.iter_child_nodes(node) if child not in never]
+
+
+def bound(tree: ast.AST, package: str) -> Iterator[tuple[str, str, str]]:
+    """What import statements load: the module, and a name that they bind with what it stands for.
+
+    >>> sorted(bound(ast.parse("import a.b; from a.c import d as e"), ""))
+    [('a.b', 'a', 'a'), ('a.c', 'e', 'a.c.d')]
+    """
+    for node in running(tree):
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                yield (alias.name, *((alias.asname, alias.name) if alias.asname else (top, top)))
         elif isinstance(node, ast.ImportFrom):
             parts = package.split(".")[: len(package.split(".")) - node.level + 1]
             base = ".".join([*(parts if node.level else []), *filter(None, [node.module])])
-            found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+            for alias in node.names:
+                yield base, alias.asname or alias.name, f"{base}.{alias.name}"
+
+
+def imported(tree: ast.AST, package: str) -> set[str]:
+    """The names that the import statements of a tree may load as modules."""
+    return {name for module, _, full in bound(tree, package) for name in (module, full)}
+
+
+# -- lazy packages ---------------------------------------------------------------------------------
+
+
+@functools.cache
+def lazy_packages() -> dict[str, dict[str, str]]:
+    """The packages that import their names when they are asked for: where each name comes from."""
+    found = {}
+    for root in MODULES:
+        for path in root.rglob("__init__.py"):
+            if origins := lazy.sources(path.read_text("utf8")):
+                found[".".join(path.parent.relative_to(root).parts)] = origins
     return found
+
+
+def everything(names: Iterable[str]) -> set[str]:
+    """The same names; of a lazy package that is named as such, every name that it has."""
+    return {*names} | {f"{name}.*" for name in names if name in lazy_packages()}
+
+
+def used(trees: list[ast.Module], strings: set[str], package: str) -> set[str]:
+    """Which names of lazy packages are used; all of a package that is used in another way.
+
+    >>> sorted(used([ast.parse("from seejax import see as s; s.trace; s.tree.x")], set(), ""))
+    ['seejax.see.trace', 'seejax.see.tree']
+    >>> sorted(used([ast.parse("from seejax import see; draw = [see]")], set(), ""))
+    ['seejax.see.*']
+    """
+    meaning: dict[str, set[str]] = {}
+    for tree in trees:
+        for _, name, full in bound(tree, package):
+            if full.partition(".")[0] in packages():
+                meaning.setdefault(name, set()).add(full)
+    chains: list[tuple[str, list[str]]] = []
+    for tree in trees:
+        inner = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+        for node in (n for n in ast.walk(tree) if id(n) not in inner):
+            attributes: list[str] = []
+            while isinstance(node, ast.Attribute):
+                attributes.insert(0, node.attr)
+                node = node.value
+            if isinstance(node, ast.Name):
+                chains += [(full, attributes) for full in meaning.get(node.id, ())]
+    found = {name for full, attributes in chains for name in reached(full, attributes)}
+    for name, fulls in meaning.items():  # code in a string may use the names of the code around it
+        if any(re.search(rf"\b{name}\b", text) for text in strings):
+            found.update(each for full in fulls for each in reached(full, ()))
+    for fulls in meaning.values():  # a package that one module takes from another one
+        found.update(each for full in fulls if not file_of(full) for each in reached(full, ()))
+    return found
+
+
+def reached(full: str, attributes: Iterable[str]) -> Iterator[str]:
+    """The names of lazy packages that `full.attribute.attribute` may use."""
+    chain = [*full.split("."), *attributes]
+    for name, origins in lazy_packages().items():
+        parts = name.split(".")
+        if chain[: len(parts)] == parts:
+            known = len(chain) > len(parts) and (
+                chain[len(parts)] in origins or file_of(".".join(chain[: len(parts) + 1]))
+            )
+            yield ".".join(chain[: len(parts) + 1]) if known else f"{name}.*"
+        elif parts[: len(chain)] == chain or parts[-1] in chain or chain[-1] == "*":
+            yield f"{name}.*"  # the package around it as a value, or by way of another module
 
 
 @functools.cache
 def named_in_file(path: Path) -> Names:
     """What a module of this repository names."""
     root = next(root for root in MODULES if path.is_relative_to(root))
-    return named(path.read_text("utf8"), ".".join(path.relative_to(root).parent.parts))
+    package = ".".join(path.relative_to(root).parent.parts)
+    return named(path.read_text("utf8"), package=package)
 
 
 @functools.cache
@@ -126,10 +223,12 @@ def data_files() -> dict[Path, frozenset[str]]:
     return found
 
 
-def sources(notebook: nbformat.NotebookNode) -> list[Path]:
+def sources(notebook: "nbformat.NotebookNode") -> list[Path]:
     """The files of this repository that running a notebook may read."""
+    from IPython.core.inputtransformer2 import TransformerManager
+
     transform = TransformerManager().transform_cell  # %magic and !command are no Python
-    return files_named([named(transform(cell.source)) for cell in code_cells(notebook)])
+    return files_named([named(*(transform(cell.source) for cell in code_cells(notebook)))])
 
 
 def files_named(todo: list[Names]) -> list[Path]:
@@ -137,7 +236,7 @@ def files_named(todo: list[Names]) -> list[Path]:
     found: set[Path] = set()
     while todo:
         modules, strings = todo.pop()
-        for name in {".".join(parts) for parts in prefixes(modules)}:
+        for name in loaded(modules):
             path = file_of(name)
             if path and path not in found:
                 found.add(path)
@@ -148,32 +247,112 @@ def files_named(todo: list[Names]) -> list[Path]:
     return sorted(found)
 
 
-def prefixes(modules: frozenset[str]) -> Iterator[list[str]]:
-    """A module runs the packages that it lies in."""
-    for module in modules:
-        parts = module.split(".")
-        if parts[0] in packages():
-            yield from (parts[:length] for length in range(1, len(parts) + 1))
+def loaded(names: frozenset[str]) -> set[str]:
+    """The modules that are loaded with names: where those come from, and the packages around."""
+    found = set()
+    for name in names:
+        package, _, last = name.rpartition(".")
+        origins = lazy_packages().get(package, {})
+        for module in origins.values() if last == "*" else [origins.get(last, name)]:
+            parts = module.split(".")
+            if parts[0] in packages():
+                found |= {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
+    return found
 
 
-def state() -> str:
-    """A digest of the pages and of all that any key is made of, to see what is edited meanwhile."""
-    for cached in (packages, named_in_file, data_files):
+def content(path: Path) -> bytes:
+    """What of a file can change an output: its bytes, or of the code that draws pictures, its code.
+
+    >>> one, other = b"def f():\\n    'a'\\n    return 1", b"def f():  # b\\n    return 1"
+    >>> code_of(one) == code_of(other) != code_of(b"def f(): return 2")
+    True
+    """
+    found = path.read_bytes()
+    drawn = path.suffix == ".py" and path.is_relative_to(ROOT / "examples" / "seejax" / "see")
+    return code_of(found) if drawn else found
+
+
+def code_of(source: bytes) -> bytes:
+    """Python without its comments and docstrings, or as it is where it does not parse."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return source
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            said = node.body and isinstance(node.body[0], ast.Expr)
+            if said and isinstance(getattr(node.body[0], "value", None), ast.Constant):
+                node.body[:1] = [] if node.body[1:] else [ast.Pass()]
+    return ast.dump(tree).encode()
+
+
+def digest_of(paths: Iterable[Path]) -> "hashlib._Hash":
+    digest = hashlib.sha256()
+    for path in sorted(set(paths)):
+        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + content(path))
+    return digest
+
+
+def always() -> list[Path]:
+    """What every key holds: the versions, and how a kernel is started and told to draw."""
+    return [ROOT / "requirements.lock", STYLE, *(DOCS / "book" / f"{n}.py" for n in KERNEL)]
+
+
+KERNEL = ("kernel", "forkserver")
+
+
+def world() -> str:
+    """A digest of all that any key is made of beside its page."""
+    for cached in (packages, lazy_packages, named_in_file, data_files):
         cached.cache_clear()
     modules = (path for root in MODULES for path in root.rglob("*.py"))
-    digest = hashlib.sha256()
-    for path in sorted({ROOT / "requirements.lock", *DOCS.rglob("*.md"), *data_files(), *modules}):
-        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    digest = digest_of([*always(), DOCS / "book" / "keys.py", *data_files(), *modules])
+    digest.update(json.dumps([PAGE_ENV, sys.version_info[:2]]).encode())
     return digest.hexdigest()
 
 
-def key(notebook: nbformat.NotebookNode) -> str:
+def state() -> str:
+    """A digest of the pages and of all that keys are made of, to see what is edited meanwhile."""
+    return world() + digest_of(DOCS.rglob("*.md")).hexdigest()
+
+
+def key(notebook: "nbformat.NotebookNode") -> str:
     """The key of a notebook's outputs."""
     cells = [(cell.source, cell.metadata) for cell in code_cells(notebook)]
     kernel = notebook.metadata.get("kernelspec", {})
-    world = [cells, kernel, PAGE_ENV, sys.version_info[:2]]
-    digest = hashlib.sha256(json.dumps(world, sort_keys=True).encode())
-    always = [ROOT / "requirements.lock", DOCS / "book" / "execute.py", STYLE]
-    for path in [*always, *sources(notebook)]:
-        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    whole = [cells, kernel, PAGE_ENV, sys.version_info[:2]]
+    digest = digest_of([*always(), *sources(notebook)])
+    digest.update(json.dumps(whole, sort_keys=True).encode())
     return digest.hexdigest()[:16]
+
+
+class Known:
+    """The keys of pages as they were found last: what has not changed need not be parsed.
+
+    Attributes:
+      keys: by a digest of the page and of the world, its key; "" where the page has no cells.
+    """
+
+    FILE = BUILD / "cache" / "keys.json"
+
+    def __init__(self) -> None:
+        self.world = world()
+        self.used: dict[str, str] = {}
+        try:
+            self.keys: dict[str, str] = json.loads(self.FILE.read_text("utf8"))
+        except (OSError, ValueError):
+            self.keys = {}
+
+    def key(self, page: Path, parse: "Callable[[], nbformat.NotebookNode]") -> str:
+        """The key of a page; `parse` reads it if need be."""
+        name = hashlib.sha256(self.world.encode() + page.read_bytes()).hexdigest()
+        if name not in self.keys:
+            notebook = parse()
+            self.keys[name] = key(notebook) if code_cells(notebook) else ""
+        self.used[name] = self.keys[name]
+        return self.used[name]
+
+    def save(self) -> None:
+        """Keep what was asked for, and forget the rest."""
+        if self.FILE.parent.is_dir():
+            self.FILE.write_text(json.dumps(self.used), "utf8")

@@ -5,14 +5,16 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from seejax.errors import SLUGS
+
 DOCS = Path(__file__).resolve().parents[1]
 ROOT = DOCS.parent
 BUILD = ROOT / "build"
 
 # For each tree: its language as HTML names it, as Read the Docs spells it, as its readers do.
 LANGUAGES = {
-    "zh": {"hreflang": "zh-CN", "slug": "zh-cn", "name": "中文"},
-    "en": {"hreflang": "en", "slug": "en", "name": "English"},
+    "zh": {"hreflang": "zh-CN", "slug": SLUGS["zh"], "name": "中文"},
+    "en": {"hreflang": "en", "slug": SLUGS["en"], "name": "English"},
 }
 
 

@@ -1,4 +1,4 @@
-"""Sphinx, once a language and both at once, upon what the last build has left; then publish."""
+"""Sphinx for each language that has changed, upon what the last build has left; then publish."""
 
 import hashlib
 import json
@@ -11,63 +11,104 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import nbformat
-
-from book import cache, policy
-from book.export import markdown, notebooks
+from book import policy
+from book.cache import Kept
 from book.paths import BUILD, DOCS, ROOT, BuildError, page_name, pages, say
 
 WORK = BUILD / "sphinx"
 EXECUTED = WORK / "executed"  # the notebooks of this build, as MyST-NB reads them
 
 State = dict[str, Any]
+Manifest = dict[str, list]  # of the files of a site: what was made of which
 
 
 def digest(paths: Iterable[Path]) -> str:
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in sorted(paths))).hexdigest()
 
 
-def state(language: str, executed: dict[Path, nbformat.NotebookNode]) -> State:
+def state(language: str, executed: dict[Path, Kept]) -> State:
     """What a rendering is made of, beyond what Sphinx looks at by itself.
 
     It sees a changed template or setting; not the code of extensions, the words of the site, the
     style sheets that a page's links are stamped with, or what a page's cells show. A changed page
     it sees by the clock, which may have been set back, or have stood when the page was edited.
     """
-    data = (path for path in (DOCS / "data").rglob("*") if path.is_file())
+    files = [path for path in (DOCS / "data").rglob("*") if path.is_file()]
+    files += [*(DOCS / "book").rglob("*.py"), DOCS / "conf.py"]
+    files += [ROOT / "pyproject.toml", ROOT / "requirements.lock"]
     package = ROOT / "examples" / "seejax"
-    return {
-        "machinery": digest([*(DOCS / "book").rglob("*.py"), *data]),
-        "assets": digest(
-            [*(DOCS / "_static").glob("*.*"), *package.rglob("*.css"), *package.rglob("*.js")]
-        ),
-        "pages": {
-            page_name(page, language): digest([page])
-            + (cache.content(executed[page]) if page in executed else "")
-            for page in pages(language)
-        },
+    dress = [*(DOCS / "theme").rglob("*.*"), *package.rglob("*.css"), *package.rglob("*.js")]
+    dress += [*(DOCS / "_static").glob("*.*"), *(DOCS / "_templates").glob("*.*")]
+    source = [path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    shown = {
+        page_name(page, language): executed[page].digest
+        for page in pages(language)
+        if page in executed
     }
+    texts = {page_name(page, language): digest([page]) for page in pages(language)}
+    return {
+        "machinery": digest(files),
+        "assets": digest(dress),
+        "package": digest(source),  # what pages include, and what `api` documents
+        "environment": {name: os.environ.get(name) for name in SEEN},
+        "shown": shown,
+        "pages": {name: text + shown.get(name, "") for name, text in texts.items()},
+    }
+
+
+SEEN = ("READTHEDOCS_CANONICAL_URL", "READTHEDOCS_GIT_CLONE_URL", "READTHEDOCS_VERSION")
+
+
+def last_state(work: Path) -> State:
+    """What the last finished rendering was made of; nothing if there is none."""
+    try:
+        found = json.loads((work / "finished").read_text("utf8"))
+        return found if found.keys() >= {"machinery", "assets", "pages", "shown"} else {}
+    except (OSError, ValueError, AttributeError):
+        return {}
 
 
 def forget(work: Path, now: State) -> None:
     """Remove what the last build has left and cannot be trusted: all, if it did not finish."""
     work.mkdir(parents=True, exist_ok=True)
-    try:
-        last = json.loads((work / "finished").read_text("utf8"))
-        (work / "finished").unlink()
-        shown, machinery, assets = (last[part] for part in ("pages", "machinery", "assets"))
-    except (OSError, ValueError, LookupError, TypeError):
-        shown, machinery, assets = {}, None, None
-    if machinery != now["machinery"]:
+    last = last_state(work)
+    (work / "finished").unlink(missing_ok=True)
+    if last.get("machinery") != now["machinery"] or last.get("environment") != now["environment"]:
         shutil.rmtree(work)
         work.mkdir()
         return
-    for name, digest in now["pages"].items():
-        if shown.get(name) != digest:  # Sphinx reads a page again that it has no tree of
-            (work / "doctrees" / f"{name}.doctree").unlink(missing_ok=True)
-    if assets != now["assets"]:
+    changed = [name for name, now in now["pages"].items() if last["pages"].get(name) != now]
+    if last["shown"] != now["shown"]:  # the page about counts what the others hold
+        changed.append("about")
+    for name in changed:  # Sphinx reads a page again that it has no tree of
+        (work / "doctrees" / f"{name}.doctree").unlink(missing_ok=True)
+    if last["assets"] != now["assets"]:
         for page in (work / "html").rglob("*.html"):  # and writes one that is not there
             page.unlink()
+
+
+def hand_over(executed: Iterable[Kept]) -> None:
+    """Put what was executed where MyST-NB looks for it; what lies there already, stays."""
+    wanted = {kept.path.name.split(".")[0]: kept for kept in executed}
+    note = EXECUTED / "handed over"
+    try:
+        there = json.loads(note.read_text("utf8"))
+    except (OSError, ValueError):
+        shutil.rmtree(EXECUTED, ignore_errors=True)
+        there = {}
+    new = {page: kept for page, kept in wanted.items() if there.get(page) != kept.digest}
+    if not new:
+        return
+    from jupyter_cache import get_cache
+    from jupyter_cache.base import CacheBundleIn
+
+    note.unlink(missing_ok=True)  # should this be killed, all is handed over again
+    cache = get_cache(EXECUTED)
+    for kept in new.values():
+        bundle = CacheBundleIn(kept.notebook(), "")
+        cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
+    digests = {page: kept.digest for page, kept in wanted.items()}
+    note.write_text(json.dumps(there | digests), "utf8")
 
 
 def sphinx(language: str, now: State, lock: int) -> subprocess.Popen:
@@ -98,19 +139,65 @@ def put_back(out: Path) -> None:
         old.rename(out)
 
 
+def stamp(file: Path) -> list[int]:
+    """What tells of a file that it was written since: its time and its size."""
+    found = file.stat()
+    return [found.st_mtime_ns, found.st_size]
+
+
+def manifest(language: str) -> Path:
+    return WORK / language / "published"
+
+
+def is_published(language: str, out: Path) -> bool:
+    """Whether the site that is read is the one that was put there last, every file of it."""
+    try:
+        known = json.loads(manifest(language).read_text("utf8"))["files"]
+        return bool(known) and all(stamp(out / name) == made for name, (_, made) in known.items())
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
+def link(source: Path, target: Path) -> None:
+    """The same file at another place; a copy, with its time, where a disk knows no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
 def stage(language: str, now: State, out: Path, draft: bool) -> None:
-    """Put a finished site beside the place where it is read; there the last good one stays."""
-    (WORK / language / "finished").write_text(json.dumps(now), "utf8")
-    new = beside(out, "new")
+    """Put a finished site beside the place where it is read; there the last good one stays.
+
+    A file that is as it was is linked from there, not written again.
+    """
+    made, new = WORK / language / "html", beside(out, "new")
     for leftover in (new, beside(out, "old")):
         shutil.rmtree(leftover, ignore_errors=True)
     try:
-        shutil.copytree(WORK / language / "html", new)
-        if not draft:
-            policy.guard(new)
-    except OSError as error:  # shutil.Error has a list of them
-        why = error.strerror or error.args[0][0][2]
-        raise BuildError(f"{new.relative_to(out.parents[1])}: {why}; the last site stays") from None
+        last = json.loads(manifest(language).read_text("utf8"))
+        before = last["files"] if last["draft"] == draft else {}
+    except (OSError, ValueError, LookupError, TypeError):
+        before = {}
+    files: Manifest = {}
+    try:
+        for file in filter(Path.is_file, made.rglob("*")):
+            name = file.relative_to(made).as_posix()
+            source, published, target = stamp(file), out / name, new / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            known = before.get(name)
+            if known and known[0] == source and published.exists() and stamp(published) == known[1]:
+                link(published, target)
+            elif file.suffix == ".html" and not draft:
+                target.write_text(policy.guarded(file.read_text("utf8")), "utf8")
+            else:
+                shutil.copyfile(file, target)
+            files[name] = [source, stamp(target)]
+        manifest(language).write_text(json.dumps({"draft": draft, "files": files}), "utf8")
+        (WORK / language / "finished").write_text(json.dumps(now), "utf8")
+    except OSError as error:
+        place = new.relative_to(out.parents[1])
+        raise BuildError(f"{place}: {error.strerror}; the last site stays") from None
 
 
 def publish(out: Path) -> None:
@@ -122,23 +209,30 @@ def publish(out: Path) -> None:
 
 
 def render(
-    targets: dict[str, Path],
-    executed: dict[Path, nbformat.NotebookNode],
-    lock: int,
-    draft: bool = False,
+    targets: dict[str, Path], executed: dict[Path, Kept], lock: int, draft: bool = False
 ) -> None:
-    """Both languages at once; every warning is an error. A draft's pages have no policy.
+    """Each language that has changed, all at once; every warning is an error.
 
     Args:
       lock: the descriptor that says that this build is at work.
+      draft: the pages have no policy, so that a server may add its script.
     """
     begin = time.perf_counter()
-    cache.hand_over(executed.values(), EXECUTED)
-    states = {language: state(language, executed) for language in targets}
+    states = {language: state(language, executed) | {"draft": draft} for language in targets}
+    stale = {
+        language: out
+        for language, out in targets.items()
+        if last_state(WORK / language) != states[language] or not is_published(language, out)
+    }
+    for language in targets.keys() - stale.keys():
+        say(language, "nothing has changed")
+    if not stale:
+        return
+    hand_over(executed.values())
     running: dict[str, subprocess.Popen] = {}
     failed = []
     try:
-        for language in targets:
+        for language in stale:
             running[language] = sphinx(language, states[language], lock)
         for language, process in running.items():
             output = process.communicate()[0].replace(f"{ROOT}{os.sep}", "")
@@ -155,9 +249,12 @@ def render(
                 process.kill()
     if failed:
         raise BuildError(f"Sphinx failed: {', '.join(failed)} (a warning is an error here)")
-    for language, out in targets.items():
-        notebooks.write(language, executed, WORK / language / "html")
-        markdown.write(language, executed, WORK / language / "html")
+    notebooks_of = {page: kept.notebook() for page, kept in executed.items()}
+    from book.export import markdown, notebooks
+
+    for language, out in stale.items():
+        notebooks.write(language, notebooks_of, WORK / language / "html")
+        markdown.write(language, notebooks_of, WORK / language / "html")
         stage(language, states[language], out, draft)
-    for out in targets.values():  # all is well
+    for out in stale.values():  # all is well
         publish(out)

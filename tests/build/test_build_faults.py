@@ -8,14 +8,13 @@ import json
 import os
 import random
 import re
-import shutil
 from pathlib import Path
 
 import nbformat
 import pytest
-from aiorwlock import RWLock
 
 from book import cache, execute, paths, render, tables
+from book.machine import Machine
 from small_book import Book
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +57,7 @@ def test_what_watches_a_kernel_ends_without_noise_when_its_page_was_stopped() ->
     """It looks once a second; with many kernels to end, a build lives longer than that."""
 
     async def watch() -> bool:
-        kernel = execute.Kernel(nbformat.v4.new_notebook(), RWLock(), "")
+        kernel = execute.Kernel(nbformat.v4.new_notebook(), Machine(1, 1), "")
         kernel.task_poll_for_reply = asyncio.get_running_loop().create_future()
         await kernel._async_poll_kernel_alive()
         return kernel.task_poll_for_reply.cancelled()
@@ -103,10 +102,10 @@ def test_a_site_that_cannot_be_put_in_place_leaves_the_last_one(
     page.write_text('<meta charset="utf-8">new')
 
     def full(*_) -> None:
-        raise shutil.Error([("from", "to", "[Errno 28] No space left on device")])
+        raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(paths.BuildError, match="No space left"):
-        patch.setattr(shutil, "copytree", full)
+        patch.setattr(Path, "write_text", full)
         render.stage("en", {}, out, draft=False)
     assert (out / "index.html").read_text() == "old"
 
@@ -143,20 +142,16 @@ def test_a_cache_cut_off_anywhere_is_dropped_or_whole(
     notebook = nbformat.v4.new_notebook(cells=[cell])
     cache.save("page", "key", notebook, seconds=1)
     (kept,) = tmp_path.iterdir()
-    whole, right, chance = kept.read_bytes(), cache.content(notebook), random.Random(0)
-    shown = 0
+    whole, chance = kept.read_bytes(), random.Random(0)
     for _ in range(100):
         place = chance.randrange(len(whole))
         other = bytes([whole[place] ^ chance.randrange(1, 256)])
         for broken in whole[:place], whole[:place] + other + whole[place + 1 :]:
             kept.write_bytes(broken)
             cache.seconds("page")  # asked before it is loaded, and never in the way
-            found = cache.load("key")
-            assert found or not kept.exists()
-            if found:
-                assert (cache.content(found), cache.seconds("page")) == (right, 1)
-            shown += found is not None
-    assert shown < 60, "a space that became another, or what nobody shows"
+            assert cache.load("key") is None and not kept.exists()
+    kept.write_bytes(whole)
+    assert cache.load("key").cells == notebook.cells and cache.seconds("page") == 1
 
 
 # -- the clock, and edits --------------------------------------------------------------------------

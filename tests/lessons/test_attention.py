@@ -8,8 +8,8 @@ import pytest
 from flax import linen as nn
 from flax import nnx
 
-from seejax.attention import EntmaxAttention, LinenEntmaxAttention, entmax_attention
 from seejax.entmax import entmax
+from seejax.entmax.attention import EntmaxAttention, LinenEntmaxAttention, entmax_attention
 
 B, T, S, N, H = 2, 5, 7, 4, 8
 

@@ -11,7 +11,7 @@ from flax import linen as nn
 from flax import nnx
 from scipy.signal import correlate2d
 
-from seejax.classifier import (
+from seejax.training.classifier import (
     MODELS,
     NNXMLP,
     BatchNormCNN,

@@ -19,7 +19,7 @@ import jsonschema
 import pytest
 import yaml
 
-from seejax import training
+from seejax.training import command as cli
 
 ROOT = Path(__file__).parents[2]
 CLUSTER = ROOT / "examples" / "cluster"
@@ -189,7 +189,7 @@ def test_the_commands_of_both_files_are_ours():
         said = text.replace("\\\n", " ")
         (command,) = re.findall(r"python -m seejax\.training(.*)$", said, re.MULTILINE)
         options = command.replace('"$@"', "").replace('"$workdir"', "folder").split()
-        args = training.command._parse(options)
+        args = cli._parse(options)
         assert args.several.distributed and args.here.workdir
         assert "--resume" in text
 

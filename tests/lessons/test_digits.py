@@ -13,7 +13,7 @@ import tensorflow_datasets as tfds
 from sklearn.datasets import load_digits
 
 from processes import Process
-from seejax import digits
+from seejax.training import digits
 
 
 def digest(*splits: digits.Split) -> str:
@@ -22,7 +22,7 @@ def digest(*splits: digits.Split) -> str:
 
 LOAD = """
 import hashlib, sys
-from seejax import digits
+from seejax.training import digits
 arrays = [array for split in digits.SPLITS for array in digits.load("digits", split, sys.argv[1])]
 assert "tensorflow" not in sys.modules
 print(hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest())
@@ -109,7 +109,7 @@ def test_preparing_was_killed_midway(data_dir, tmp_path):
     killed = start(
         """
 import os, signal, sys
-from seejax import digits
+from seejax.training import digits
 png, count = digits._png, 0
 def last(image):
     global count

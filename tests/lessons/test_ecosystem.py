@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seejax.ecosystem import MAP, Library, Map
+from seejax.lesson.ecosystem import MAP, Library, Map
 
 ROOT = Path(__file__).parents[2]
 RECORD = json.loads((ROOT / "bench" / "same_model.json").read_text("utf8"))

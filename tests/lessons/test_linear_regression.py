@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seejax import linear_regression as lr
 from seejax import see
+from seejax.lesson import linear_regression as lr
 
 FITS = {"eager": lr.fit_eager, "jit": lr.fit_jit, "scan": lr.fit_scan}
 

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from seejax import digits, loader
-from seejax.classifier import classifier
+from seejax.training import digits, loader
+from seejax.training.classifier import classifier
 from seejax.training.steps import create_state, train_step
 
 

@@ -11,10 +11,9 @@ import pytest
 from PIL import Image
 
 from processes import Process
-from seejax import digits, predict
-from seejax.classifier import classifier
-from seejax.predict import PredictError, main
-from seejax.training import Config, evaluate, folder, train
+from seejax.training import Config, digits, evaluate, folder, predict, train
+from seejax.training.classifier import classifier
+from seejax.training.predict import PredictError, main
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

@@ -14,7 +14,7 @@ import pytest
 import scipy.special
 
 from processes import Process, alive, wait_until
-from seejax.processes import Processes, RemoteError, address
+from seejax.lesson.processes import Processes, RemoteError, address
 
 LIMIT_S = 120
 
@@ -215,7 +215,7 @@ def test_a_killed_process_ends_the_other_and_both_are_told():
 
 ORPHANS = """
 import time
-from seejax.processes import Processes
+from seejax.lesson.processes import Processes
 pair = Processes(2, devices=1)
 def meet():
     multihost_utils.sync_global_devices("never")

@@ -11,10 +11,9 @@ import pytest
 from flax import linen as nn
 from test_classifier import forward64, without_dropout
 
-from seejax import digits
-from seejax.classifier import MODELS, classifier, from_linen
-from seejax.training import steps
-from seejax.training.optimizer import OPTIMIZERS, optimizer, schedule
+from seejax.training import digits, steps
+from seejax.training.classifier import MODELS, classifier, from_linen
+from seejax.training.optimizers import OPTIMIZERS, optimizer, schedule
 from seejax.training.steps import create_state, evaluate, scan_epoch, train_epoch, train_step
 
 pytestmark = pytest.mark.usefixtures("compiled_once")

@@ -26,9 +26,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from wandb.proto import wandb_internal_pb2
 
 from processes import Process, wait_until
-from seejax import digits, training
-from seejax.classifier import classifier
-from seejax.training import Config, Diverged, RunError, Stopped, main, train
+from seejax import training
+from seejax.training import Config, Diverged, RunError, Stopped, digits, main, train
+from seejax.training.classifier import classifier
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

@@ -234,7 +234,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
         ["git", "ls-files", "seejax"], cwd=ROOT / "examples", capture_output=True, encoding="utf8"
     )
     tracked = set(kept.stdout.split()) or files  # an archive of the book has no git
-    records = {"seejax/results.json", "seejax/same_model.json", "seejax/slurm.json"}
+    records = {f"seejax/lesson/{name}.json" for name in ("results", "same_model", "slurm")}
     assert files == tracked | records
     assert {name.partition("/")[2] for name in names if name.startswith("seejax-")} == {
         "METADATA",
@@ -247,7 +247,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
 README = """
 import doctest, os, sys
 import jax, jax.numpy as jnp
-from seejax import recorded, see
+from seejax import see
+from seejax.lesson import recorded
 assert all(map(recorded.load, ("results.json", "same_model.json", "slurm.json")))
 assert see.__file__.startswith(os.environ["PYTHONPATH"]), see.__file__
 flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

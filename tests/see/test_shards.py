@@ -13,7 +13,8 @@ from bs4 import BeautifulSoup
 from flax import nnx
 from jax.sharding import AxisType, Mesh, NamedSharding
 
-from seejax import parallel, see
+from seejax import see
+from seejax.training import parallel
 
 MESHES = {
     "row": ((8,), ("d",)),

@@ -2,10 +2,12 @@
 
 import dataclasses
 import io
+import json
 import os
 import re
 import subprocess
 import sys
+import tomllib
 import traceback
 import warnings
 from collections.abc import Callable
@@ -28,6 +30,7 @@ from jax.sharding import PartitionSpec as P
 from book import paths
 from book.export import plain
 from seejax import errors
+from seejax.errors import __main__
 from typesetting import misset
 
 ENTRIES = errors.entries()
@@ -586,7 +589,7 @@ TRACEBACKS = {
 def command(monkeypatch, capsys, raw: bytes, *options: str) -> tuple[int, str, str]:
     monkeypatch.setattr(sys, "argv", ["errors", *options])
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(raw)))
-    code = errors.main()
+    code = __main__.main()
     return code, *capsys.readouterr()
 
 
@@ -601,6 +604,33 @@ def test_a_real_traceback_is_named(name: str, monkeypatch, capsys) -> None:
         assert (code, found, err) == (0, name, "")
         assert ENTRIES[name].cause[lang] in cause and ENTRIES[name].cure[lang] in cure
         assert address.endswith(f"errors.html#error-{name}")
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+def test_json_has_the_entry_as_the_table_has_it(lang: str, monkeypatch, capsys) -> None:
+    raw = b"TypeError: grad requires real- or complex-valued inputs (input dtype that is int32)"
+    code, out, err = command(monkeypatch, capsys, raw, "--json", "--lang", lang)
+    row = tomllib.loads(errors.DATA.read_text("utf8"))["grad-integer"]
+    given = json.loads(out)
+    (entry,) = given["entries"]
+    assert (code, err, given["language"]) == (0, "", lang) and out.isascii()
+    assert entry.pop("address").endswith("errors.html#error-grad-integer")
+    assert entry.pop("title").replace(" … ", "…") in row["says"][0]
+    same = {name: row[name] for name in ("code", "cured")}
+    assert entry == same | {
+        "name": "grad-integer",
+        "cause": row["cause"][lang],
+        "cure": row["cure"][lang],
+    }
+
+
+def test_json_of_an_unknown_error_is_an_empty_list_and_of_no_text_nothing(
+    monkeypatch, capsys
+) -> None:
+    code, out, err = command(monkeypatch, capsys, b"ZeroDivisionError: 1", "--json", "--lang", "en")
+    assert (code, json.loads(out), err) == (1, {"language": "en", "entries": []}, "")
+    code, out, err = command(monkeypatch, capsys, b"", "--json", "--lang", "en")
+    assert (code, out) == (2, "") and err.count("\n") == 1
 
 
 @pytest.mark.parametrize("between", ["", CHAIN, CAUSED + AFTER + CHAIN])
@@ -688,7 +718,7 @@ def test_ascii_is_read_in_any_coding_and_where_a_character_is_cut() -> None:
     said = python(raised("deleted")) + "\nAndré, é. 训练"
     cut = [said.encode(coding)[:-1] for coding in ("utf-8", "utf-16", "gb18030")]
     for raw in said.encode("cp1252", "ignore"), *cut:
-        assert errors.name(errors.text_of(raw)) == "deleted"
+        assert errors.name(__main__.text_of(raw)) == "deleted"
 
 
 def test_a_reader_that_has_enough_is_no_error(tmp_path: Path) -> None:
@@ -723,23 +753,6 @@ def test_a_file_that_cannot_be_read_is_said_in_one_line(monkeypatch, capsys, tmp
     for path in tmp_path / "gone.txt", tmp_path:
         code, out, err = command(monkeypatch, capsys, b"", "--lang", "en", str(path))
         assert code == 2 and not out and err.count("\n") == 1 and str(path) in err
-
-
-@pytest.mark.parametrize(
-    ("env", "lang"),
-    [
-        ({"LANG": "zh_CN.GBK"}, "zh"),
-        ({"LC_ALL": "en_US.UTF-8", "LANG": "zh_CN.UTF-8"}, "en"),
-        ({"LC_ALL": "", "LC_MESSAGES": "zh_TW", "LANG": "de_DE"}, "zh"),
-        ({"LANG": "C"}, "en"),
-    ],
-)
-def test_the_language_follows_the_system(monkeypatch, env: dict[str, str], lang: str) -> None:
-    for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in env.items():
-        monkeypatch.setenv(name, value)
-    assert errors.language() == lang
 
 
 def test_the_address_is_whole_where_the_book_has_one(monkeypatch) -> None:

@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import re
-import runpy
 import subprocess
 import sys
 import warnings
@@ -878,16 +877,6 @@ def test_a_file_that_cannot_be_written_stays_whole(tmp_path, capsys, monkeypatch
     assert said.endswith("0 renamed, 1 not written\n")
     assert path.read_text() == "import jax\njax.tree_map\n"
     assert [p.name for p in tmp_path.iterdir()] == ["a.py"]
-
-
-def test_without_libcst_one_line_says_what_to_install(capsys, monkeypatch):
-    for name in ("command", "files", "uses"):
-        monkeypatch.delitem(sys.modules, f"seejax.today.{name}", raising=False)
-    monkeypatch.setitem(sys.modules, "libcst", None)
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_module("seejax.today", run_name="__main__")
-    assert ended.value.code == 2
-    assert "pip install 'seejax[today]'" in capsys.readouterr().err
 
 
 def test_it_needs_none_of_the_three_libraries():

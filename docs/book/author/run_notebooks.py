@@ -19,12 +19,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import nbformat
-from aiorwlock import RWLock
 
 from book import cache
 from book.execute import Kernel
 from book.export.notebooks import FOLDER
 from book.keys import code_cells
+from book.machine import Machine
 from book.paths import BUILD, PAGE_ENV, PLACES_ENV, ROOT, BuildError, say
 
 
@@ -66,10 +66,10 @@ def complaints(cell: nbformat.NotebookNode) -> Iterator[str]:
         yield f"is tagged raises-exception but did not raise:\n{cell.source}"
 
 
-async def run_notebook(path: Path, env: dict[str, str], slots: asyncio.Semaphore, machine) -> str:
+async def run_notebook(path: Path, env: dict[str, str], machine: Machine) -> str:
     """Run a notebook top to bottom in a kernel of its own; return what went wrong."""
     made = cache.read(path.read_text("utf8"))
-    async with slots:
+    async with machine.page():
         begin = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
             try:
@@ -86,9 +86,9 @@ def run(paths: Iterable[Path]) -> list[str]:
     """Run notebooks on every core, a cell that measures alone; return what went wrong."""
 
     async def run_all(package: Path) -> list[str]:
-        slots, machine = asyncio.Semaphore(os.cpu_count() or 1), RWLock()
+        machine = Machine.here()
         env = environment(package)
-        return await asyncio.gather(*(run_notebook(path, env, slots, machine) for path in paths))
+        return await asyncio.gather(*(run_notebook(path, env, machine) for path in paths))
 
     with tempfile.TemporaryDirectory() as folder:
         return [wrong for wrong in asyncio.run(run_all(published(Path(folder)))) if wrong]

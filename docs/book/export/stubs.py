@@ -40,7 +40,7 @@ def definitions(module: str) -> Iterator[Definition]:
 def stubs(module: str) -> str:
     """What a module offers, as Python.
 
-    >>> stubs("seejax.recorded")[:19]
+    >>> stubs("seejax.lesson.recorded")[:19]
     'def load(name: str)'
     """
     return "\n\n".join(ast.unparse(stub(node)) for node in definitions(module))

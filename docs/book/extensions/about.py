@@ -7,11 +7,9 @@ from book import counts
 from book.export.plain import names
 from book.paths import language_of
 
-PAGE = "about"
-
 
 class About(SphinxDirective):
-    """A table that book.counts has made; docs/book/plain.py puts the same one into Markdown."""
+    """A table that book.counts has made."""
 
     required_arguments = 1
 
@@ -24,11 +22,6 @@ class About(SphinxDirective):
             raise self.error(str(error)) from None
 
 
-def read_again(app, env, added, changed, removed) -> list[str]:
-    return [PAGE] if PAGE in env.found_docs else []  # every build has its own numbers
-
-
 def setup(app) -> dict:
     app.add_directive("about", About)
-    app.connect("env-get-outdated", read_again)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

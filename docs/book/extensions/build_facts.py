@@ -129,7 +129,9 @@ def put_in(app, doctree, docname) -> None:
 
 
 def write_again(app, env) -> list[str]:
-    return [env.config.root_doc]  # the day is another one, even if nothing else has changed
+    """The front page says the day of the build: when it is another one, the page is written."""
+    day, env.day_of_build = getattr(env, "day_of_build", None), facts()["date"]
+    return [] if day == env.day_of_build else [env.config.root_doc]
 
 
 def link_repository(app, pagename, templatename, context, doctree) -> None:

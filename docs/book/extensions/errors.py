@@ -1,4 +1,4 @@
-"""The page of errors, made from seejax/errors.toml and from what the page's cell has raised.
+"""The page of errors, made from seejax/errors/errors.toml and from what the page's cell has raised.
 
 {errors} with a topic shows its errors: the message, the cause, the cure, and folded the code.
 """
@@ -11,20 +11,11 @@ from myst_nb.sphinx_ import HideCodeCellNode
 from sphinx.util.docutils import SphinxDirective
 
 from book.paths import language_of
-from seejax.errors import DATA, PREFIX, Entry, entries
+from seejax.errors import DATA, PREFIX, Entry, entries, headword
 
 MESSAGES = "errors-messages"  # the name under which the cell keeps what was raised
 CODE = "python3"  # not "python": its names are not linked, or the page would be too heavy
 LENGTH = 320  # characters of a message: what it is about stands at its beginning
-
-
-def headword(entry: Entry) -> str:
-    """What an entry is listed by: the exception, and how its message begins.
-
-    >>> headword(entries()["mesh-axis"])
-    'ValueError: Resource axis: … is not found in mesh'
-    """
-    return " … ".join(part.strip() for part in entry.says[0].split("…")).strip()
 
 
 def of_topic(topic: str) -> dict[str, Entry]:

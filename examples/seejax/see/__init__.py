@@ -8,18 +8,23 @@
 ['compiled', 'cached']
 """
 
-from seejax.see._axes import Axes, Operation, axes
-from seejax.see._calls import Call, Calls, calls
-from seejax.see._grad import Crossing, Grad, Step, grad
-from seejax.see._html import ASSETS, STATIC
-from seejax.see._keys import Keys, Node, Use, keys
-from seejax.see._memory import Argument, Memory, Need, memory
-from seejax.see._picture import Picture
-from seejax.see._profile import Event
-from seejax.see._shards import Block, Layout, Shards, shards
-from seejax.see._timeline import Timeline, timeline
-from seejax.see._trace import Equation, Trace, trace
-from seejax.see._tree import Difference, Leaf, Tree, tree
+from typing import TYPE_CHECKING
+
+from seejax import lazy
+
+if TYPE_CHECKING:
+    from seejax.see._axes import Axes, Operation, axes
+    from seejax.see._calls import Call, Calls, calls
+    from seejax.see._grad import Crossing, Grad, Step, grad
+    from seejax.see._html import ASSETS, STATIC
+    from seejax.see._keys import Keys, Node, Use, keys
+    from seejax.see._memory import Argument, Memory, Need, memory
+    from seejax.see._picture import Picture
+    from seejax.see._profile import Event
+    from seejax.see._shards import Block, Layout, Shards, shards
+    from seejax.see._timeline import Timeline, timeline
+    from seejax.see._trace import Equation, Trace, trace
+    from seejax.see._tree import Difference, Leaf, Tree, tree
 
 __all__ = [
     "ASSETS",
@@ -58,3 +63,5 @@ __all__ = [
     "trace",
     "tree",
 ]
+
+__getattr__, __dir__ = lazy.attach(__name__)

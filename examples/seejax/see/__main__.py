@@ -12,7 +12,6 @@ import ast
 import contextlib
 import dataclasses
 import json
-import locale
 import os
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from seejax.commands import language
 from seejax.see import _script
 from seejax.see._page import NUMBERS, Shown, served, whole
 
@@ -211,11 +211,6 @@ def parsed(argv: list[str] | None) -> tuple[argparse.Namespace, _script.Request]
         *axes,
         literal("--argnums", options.argnums),
     )
-
-
-def language() -> str:
-    name = os.environ.get("LC_ALL") or os.environ.get("LANG") or locale.getlocale()[0] or ""
-    return "zh" if name.startswith(("zh", "Chinese")) else "en"
 
 
 def written(options: argparse.Namespace, answer: dict[str, Any], title: str) -> int:

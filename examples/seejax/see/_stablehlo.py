@@ -7,7 +7,7 @@ from typing import Any
 from seejax.see import _jax_private
 from seejax.see._parts import Span, Spans
 
-_TAG = "SEEJAX"
+TAG = "SEEJAX"  # with a number behind it: the name scope that an equation is compiled under
 _NAME = r'@([\w.$-]+|"[^"]*")'
 _LOCATION = re.compile(r'\s?loc\((?:#loc\d*|unknown|"(?:[^"\\]|\\.)*"(?:\(#loc\d*\))?)\)')
 _OPERATION = re.compile(r'(?:%\S+ = )?"?(?:[a-z]\w*\.|(?=call |return ))(\w+)')
@@ -64,7 +64,7 @@ def parse(text: str) -> dict[str, list[Line]]:
     >>> main = "  func.func public @main() {\\n    %0 = stablehlo.sine %a loc(#loc1)\\n  }\\n"
     >>> [(line.depth, line.text) for line in parse(main)["main"]]
     [(0, 'func.func public @main() {'), (1, '%0 = stablehlo.sine %a'), (0, '}')]
-    >>> parse(main + f'#loc1 = loc("f/{_TAG}2/sin"(#loc7))')["main"][1].own
+    >>> parse(main + f'#loc1 = loc("f/{TAG}2/sin"(#loc7))')["main"][1].own
     frozenset({2})
     """
     names = dict(re.findall(r"^(#loc\d*) = loc\((.*)\)$", text, re.MULTILINE))
@@ -93,7 +93,7 @@ def parse(text: str) -> dict[str, list[Line]]:
 def _own(place: str, names: dict[str, str]) -> frozenset[int]:
     """The equation that a location names; an operation may wrap its scope in a name of its own."""
     body = names.get(place, "")
-    if tags := re.findall(_TAG + r"(\d+)", body):
+    if tags := re.findall(TAG + r"(\d+)", body):
         return frozenset({int(tags[-1])})
     inner = (_own(each, names) for each in re.findall(r"#loc\d+", body))
     return next(filter(None, inner), frozenset())
@@ -108,7 +108,7 @@ def lines(traced: Any, text: str) -> tuple[list[Line], bool]:
     """
     mine = parse(text)
     try:
-        program, _ = _jax_private.tagged(traced.jaxpr, _TAG)
+        program, _ = _jax_private.tagged(traced.jaxpr, TAG)
         twin = _jax_private.with_jaxpr(traced, program).lower().as_text(debug_info=True)
         known = _pair(mine, parse(twin))
     except Exception:  # an exotic primitive that cannot be rebuilt

@@ -5,8 +5,7 @@ import re
 from typing import Any
 
 from seejax.see import _hlo, _jax_private, _jaxpr
-
-_TAG = "SEEJAX"
+from seejax.see._stablehlo import TAG
 
 # Equations that move a value, as `_jaxpr.CALLS` do that call others: what they return comes from
 # what they were given.
@@ -48,7 +47,7 @@ def tie(traced: Any, hlo: str, computations: dict[str, _hlo.Computation], count:
     and metadata, the scopes of one are those of the other.
     """
     try:
-        program, tagged = _jax_private.tagged(traced.jaxpr, _TAG)
+        program, tagged = _jax_private.tagged(traced.jaxpr, TAG)
         with _jax_private.compiled_anew():
             twin = _jax_private.with_jaxpr(traced, program).lower().compile().as_text()
     except Exception:  # an exotic primitive that cannot be rebuilt: `exact` says so
@@ -56,13 +55,13 @@ def tie(traced: Any, hlo: str, computations: dict[str, _hlo.Computation], count:
     instructions = [i for c in computations.values() for i in c.instructions]
     names = _hlo.op_names(twin)
     same = len(names) == len(instructions) and _hlo.bare(twin) == _hlo.bare(hlo)
-    lost = _TAG not in twin and any(i.op_name for i in instructions if i.opcode != "parameter")
+    lost = TAG not in twin and any(i.op_name for i in instructions if i.opcode != "parameter")
     if tagged != count or not same or lost:
         return Ties(False)
     merged: set[int] = set()
     for instruction, name in zip(instructions, names, strict=True):
         # Where XLA made one instruction of two, the scope of the one that computes stands first.
-        tags = [re.findall(_TAG + r"(\d+)", part)[-1:] for part in name.split(";")]
+        tags = [re.findall(TAG + r"(\d+)", part)[-1:] for part in name.split(";")]
         instruction.own = frozenset(map(int, tags[0]))
         merged |= {int(tag) for part in tags[1:] for tag in part}
     ties = Ties(True, doubtful=merged)

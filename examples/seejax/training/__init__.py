@@ -9,14 +9,13 @@ cloud TPU) add `--distributed`; elsewhere tell each process who it is:
     python -m seejax.training --distributed --coordinator host:1234 --num-processes 2 --process-id 0
 
     steps          pure functions, of use without the rest: a state goes in, the next comes out
-    optimizer      what updates it, from its description
+    optimizers     what updates it, from its description
     config         the hyperparameters
     run            one piece of an epoch after another, in a folder
     folder         of a run: locked while it runs
     checkpoints    written meanwhile, and read back only if each bit is as it was
     records        TensorBoard and W&B
     command        the command line
-    last_words     one sentence where JAX ends a process that waits for a dead one
 
 A run writes into `workdir`:
 
@@ -34,20 +33,25 @@ the number of the epoch alone, and an epoch is done in pieces of the same steps 
 that was stopped or killed, and resumed, ends in the same bits as one that was not.
 """
 
-from seejax.training.command import main
-from seejax.training.config import Config, RunError
-from seejax.training.optimizer import OPTIMIZERS, SCHEDULES, optimizer, schedule
-from seejax.training.records import Epoch
-from seejax.training.run import Diverged, Stopped, train
-from seejax.training.steps import (
-    Sums,
-    TrainState,
-    create_state,
-    evaluate,
-    scan_epoch,
-    train_epoch,
-    train_step,
-)
+from typing import TYPE_CHECKING
+
+from seejax import lazy
+
+if TYPE_CHECKING:
+    from seejax.training.command import main
+    from seejax.training.config import Config, RunError
+    from seejax.training.optimizers import OPTIMIZERS, SCHEDULES, optimizer, schedule
+    from seejax.training.records import Epoch
+    from seejax.training.run import Diverged, Stopped, train
+    from seejax.training.steps import (
+        Sums,
+        TrainState,
+        create_state,
+        evaluate,
+        scan_epoch,
+        train_epoch,
+        train_step,
+    )
 
 __all__ = [
     "OPTIMIZERS",
@@ -69,3 +73,5 @@ __all__ = [
     "train_epoch",
     "train_step",
 ]
+
+__getattr__, __dir__ = lazy.attach(__name__)

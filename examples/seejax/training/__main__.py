@@ -1,5 +1,10 @@
+"""The command `python -m seejax.training`."""
+
 import sys
 
-from seejax.training.command import main
+from seejax.commands import needing
+
+with needing("training", "seejax.training"):
+    from seejax.training.command import main
 
 sys.exit(main())

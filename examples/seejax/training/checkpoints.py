@@ -12,8 +12,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint import checkpoint_managers
 
-from seejax import parallel
-from seejax.training import folder
+from seejax.training import folder, parallel
 from seejax.training.config import RunError
 
 KEPT = 3

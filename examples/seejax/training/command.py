@@ -16,8 +16,7 @@ import tyro
 from tqdm import tqdm
 from tyro.conf import OmitArgPrefixes, arg
 
-from seejax import digits, parallel
-from seejax.training import folder, last_words
+from seejax.training import digits, folder, parallel
 from seejax.training.config import Config, RunError
 from seejax.training.run import Diverged, Stopped, train
 
@@ -143,7 +142,7 @@ def main(argv: list[str] | None = None) -> int:
         folder.check(workdir, options.config, here.resume)
         go_on = _go_on(options)
         if several.distributed:
-            _join(several, go_on)
+            _join(several)
         elif several != Several():
             raise RunError("an address or a number of processes needs --distributed")
     except (RunError, ValueError) as error:
@@ -193,11 +192,10 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _join(several: Several, go_on: str) -> None:
-    """Become one of several processes, with one sentence where JAX would end this one."""
+def _join(several: Several) -> None:
+    """Become one of several processes."""
     # Gloo, which sums over CPUs, reports its connections to the file descriptor of stdout.
     sys.stdout = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, closefd=False)
-    last_words.catch(f"{PROGRAM}: error: ", f"; go on with: {go_on}")
     os.dup2(2, 1)
     parallel.initialize(
         several.coordinator or None,

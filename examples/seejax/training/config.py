@@ -6,9 +6,9 @@ from typing import Annotated
 import optax
 from tyro.conf import arg
 
-from seejax import digits
-from seejax.classifier import MODELS
-from seejax.training.optimizer import OPTIMIZERS, SCHEDULES, optimizer
+from seejax.training import digits
+from seejax.training.classifier import MODELS
+from seejax.training.optimizers import OPTIMIZERS, SCHEDULES, optimizer
 
 
 class RunError(RuntimeError):

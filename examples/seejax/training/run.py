@@ -11,10 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-from seejax import digits, parallel
-from seejax.classifier import classifier
-from seejax.training import folder, records
+from seejax.training import digits, folder, parallel, records
 from seejax.training.checkpoints import Checkpoints
+from seejax.training.classifier import classifier
 from seejax.training.config import Config, RunError
 from seejax.training.records import Epoch
 from seejax.training.steps import TrainState, create_state, evaluate, train_epoch
@@ -58,15 +57,16 @@ def train(
       say: is given one line for each epoch. Where it ends in "saved", the checkpoint of that epoch
         is on the disk.
       asked_to_stop: is asked every PIECE steps; of several processes all stop when one is asked.
-      mesh: from `seejax.parallel.mesh`, to split each batch over its devices. Several processes all
-        call this, with one `workdir` that all of them see; the first alone logs and says anything.
+      mesh: from `seejax.training.parallel.mesh`, to split each batch over its devices. Several
+        processes all call this, with one `workdir` that all of them see; the first alone logs
+        and says anything.
     Returns:
       The final training state, and the history with an entry for each epoch from the first.
     Raises:
       RunError: the folder, the arguments or a checkpoint do not allow it, or the loss diverged.
       Stopped: it was asked to, and has saved what it had.
-      seejax.digits.DataError: the data cannot be had.
-      seejax.parallel.DistributedError: the processes do not agree on arguments or data.
+      seejax.training.digits.DataError: the data cannot be had.
+      seejax.training.parallel.DistributedError: the processes do not agree on arguments or data.
     """
     workdir = folder.path(workdir)
     folder.check(workdir, config, resume)

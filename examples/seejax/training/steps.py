@@ -11,8 +11,8 @@ import optax
 from flax import struct
 from flax.training import train_state
 
-from seejax.classifier import Classifier, Variables
-from seejax.training.optimizer import optimizer
+from seejax.training.classifier import Classifier, Variables
+from seejax.training.optimizers import optimizer
 
 
 class TrainState(train_state.TrainState):
@@ -61,13 +61,13 @@ def create_state(
 
     Args:
       key: a PRNG key, for the initial parameters and for all that the steps draw.
-      network: what `seejax.classifier` makes.
+      network: what `seejax.training.classifier` makes.
       images: as the network takes them; only the shape matters.
       tx: an Optax optimizer; None is `optimizer()`, Adam.
     Returns:
       `TrainState` at step 0.
 
-    >>> from seejax.classifier import classifier
+    >>> from seejax.training.classifier import classifier
     >>> images = jnp.zeros((1, 8, 8, 1), jnp.uint8)
     >>> state = create_state(jax.random.key(0), classifier("batchnorm"), images)
     >>> int(state.step), sum(x.size for x in jax.tree.leaves(state.params))
@@ -130,7 +130,7 @@ def train_epoch(
     Args:
       state: before the epoch.
       images: uint8 (n, height, width, 1); labels: int32 (n,). All of them, on the device.
-      order: int32 (batches, batch), from `seejax.digits.epoch_order`.
+      order: int32 (batches, batch), from `seejax.training.digits.epoch_order`.
     Returns:
       The state after the epoch; sums with one entry for each batch.
     """

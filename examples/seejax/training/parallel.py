@@ -153,7 +153,6 @@ def initialize(
 
     When a process dies later, JAX misses its heartbeat and ends the others (SIGABRT, and a stack
     trace: there is no other way out of an all-reduce); it does so, too, when not all come in time.
-    `seejax.training` has one sentence in place of the stack trace.
 
     Args:
       coordinator: "host:port" of process 0, where it listens, on a port that is free there.

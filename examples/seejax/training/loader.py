@@ -18,7 +18,7 @@ from typing import Any
 import grain
 import numpy as np
 
-from seejax import digits
+from seejax.training import digits
 
 
 @dataclasses.dataclass(frozen=True)

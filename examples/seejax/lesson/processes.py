@@ -101,7 +101,7 @@ class Processes:
             log = tempfile.TemporaryFile()  # noqa: SIM115, closed by close()
             command = [theirs.fileno(), coordinator, n, i, heartbeat_s]
             popen = subprocess.Popen(
-                [sys.executable, "-m", "seejax.processes", *map(str, command)],
+                [sys.executable, "-m", "seejax.lesson.processes", *map(str, command)],
                 pass_fds=[theirs.fileno()],
                 env=kept,
                 stdin=subprocess.DEVNULL,

@@ -192,7 +192,7 @@ def _prepared(name: str, data_dir: str | PathLike | None) -> tfds.core.DatasetBu
         raise DataError(
             f"{name} is not in {builder.data_dir} and cannot be downloaded ({error}). "
             "On a machine with a network run\n"
-            f"    python -c \"from seejax import digits; digits.load('{name}')\"\n"
+            f"    python -c \"from {__name__} import load; load('{name}')\"\n"
             f"and copy ~/tensorflow_datasets/{name} from there into {home} here; "
             "or use the data set 'digits', which needs no network."
         ) from error

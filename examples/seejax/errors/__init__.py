@@ -2,26 +2,24 @@
 
     python -m seejax.errors < traceback.txt            # or the name of a file
     python -m seejax.errors --lang zh traceback.txt
+    python -m seejax.errors --json < traceback.txt     # for a program
 
 It needs the standard library alone: where JAX is broken or missing, it still names an error.
 """
 
-import argparse
 import contextlib
 import functools
 import importlib.metadata
 import io
 import linecache
-import locale
-import os
 import re
-import sys
 import tomllib
 import warnings
 from pathlib import Path
 from typing import NamedTuple
 
 DATA = Path(__file__).with_name("errors.toml")
+SLUGS = {"zh": "zh-cn", "en": "en"}  # how Read the Docs spells the languages in addresses
 PAGE, PREFIX = "errors", "error-"  # where the book has the entries, and how their anchors begin
 GAP = 400  # characters, at most, that "…" stands for
 START = re.compile(  # a line with which an exception begins, and what may stand before its name
@@ -39,25 +37,6 @@ ASIDE = re.compile(  # a traceback of a failure that ended nothing, or one that 
     r"|An error occurred while trying to hash[^\n]{0,4000}?The error was: )"
     rf"{HEAD}{REST}(?:\n{REST})?"
 )
-
-WORDS = {
-    "zh": {
-        "cause": "原因：{}",
-        "cure": "办法：{}",
-        "unknown": "错误词典里没有这个错误。",
-        "nothing": "没有输入。用法：python -m seejax.errors < traceback.txt",
-        "binary": "输入不是文本。",
-        "unread": "读不了 {}：{}",
-    },
-    "en": {
-        "cause": "Cause: {}",
-        "cure": "Cure: {}",
-        "unknown": "The dictionary has no such error.",
-        "nothing": "Nothing to read. Usage: python -m seejax.errors < traceback.txt",
-        "binary": "This is not text.",
-        "unread": "Cannot read {}: {}",
-    },
-}
 
 
 class Entry(NamedTuple):
@@ -91,6 +70,15 @@ def entries() -> dict[str, Entry]:
     """
     table = tomllib.loads(DATA.read_text("utf8"))
     return {name: Entry(**fields) for name, fields in table.items()}
+
+
+def headword(entry: Entry) -> str:
+    """What an entry is listed by: the exception, and how its message begins.
+
+    >>> headword(entries()["mesh-axis"])
+    'ValueError: Resource axis: … is not found in mesh'
+    """
+    return " … ".join(part.strip() for part in entry.says[0].split("…")).strip()
 
 
 @functools.cache
@@ -178,13 +166,6 @@ def message(code: str) -> str:
     return re.sub(r"\n\s*\n", "\n", said).strip()
 
 
-def language() -> str:
-    """The language of the reader, as the system says it: zh, or en for all others."""
-    told = next(filter(None, map(os.environ.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), None)
-    told = told or locale.getlocale()[0] or ""
-    return "zh" if told.lower().startswith(("zh", "chinese")) else "en"
-
-
 def address(name: str, lang: str) -> str:
     """Where the book has an entry: the whole address where the package knows the book's."""
     try:
@@ -193,70 +174,4 @@ def address(name: str, lang: str) -> str:
         urls = []
     home = {label: url for label, _, url in (each.partition(", ") for each in urls)}
     base = home.get("Documentation", "").rstrip("/")
-    slug = {"zh": "zh-cn"}.get(lang, lang)
-    return (base and f"{base}/{slug}/latest/") + f"{PAGE}.html#{PREFIX}{name}"
-
-
-def text_of(raw: bytes) -> str:
-    """What a terminal, an editor or PowerShell wrote: UTF-8, UTF-16 with its mark, or GB 18030.
-
-    Of another coding, or cut in the middle of a character, what is ASCII can still be read.
-
-    Raises:
-      ValueError: it is no text.
-
-    >>> text_of("错误".encode("gbk")) == text_of("错误".encode("utf16")) == "错误"
-    True
-    """
-    for coding in ("utf-8-sig", "gb18030"):
-        with contextlib.suppress(UnicodeDecodeError):
-            if "\0" not in (text := raw.decode(coding)):
-                return text
-    marked = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
-    text = raw.decode("utf-16" if marked else "utf-8", "replace")
-    if "\0" in text or text.count("\ufffd") * 4 > len(text):
-        raise ValueError("no text")
-    return text
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser("python -m seejax.errors", description=__doc__.split("\n")[0])
-    parser.add_argument("file", nargs="?", help="a traceback; without it, standard input")
-    parser.add_argument("--lang", choices=WORDS, default=language())
-    args = parser.parse_args()
-    said = WORDS[args.lang]
-    for stream in (sys.stdout, sys.stderr):  # a terminal may lack what a text needs
-        stream.reconfigure(errors="replace")  # pyrefly: ignore
-    try:
-        raw = Path(args.file).read_bytes() if args.file else sys.stdin.buffer.read()
-        text = text_of(raw)
-    except OSError as error:
-        return fail(said["unread"].format(args.file, error.strerror))
-    except ValueError:
-        return fail(said["binary"])
-    if not text.strip():
-        return fail(said["nothing"])
-    if not (found := name(text)):
-        print(said["unknown"])
-        return 1
-    entry = entries()[found]
-    print(found)
-    print(said["cause"].format(entry.cause[args.lang]))
-    print(said["cure"].format(entry.cure[args.lang]))
-    print(address(found, args.lang))
-    return 0
-
-
-def fail(why: str) -> int:
-    print(why, file=sys.stderr)
-    return 2
-
-
-if __name__ == "__main__":
-    code = 0
-    try:
-        code = main()
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader, such as `head -1`, has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(code)
+    return (base and f"{base}/{SLUGS[lang]}/latest/") + f"{PAGE}.html#{PREFIX}{name}"

@@ -22,7 +22,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jax.typing import ArrayLike
 
-from seejax.pivot import Epsilon, Number, log_of, phi, power_of, row_sum, solve
+from seejax.entmax.pivot import Epsilon, Number, log_of, phi, power_of, row_sum, solve
 
 __all__ = ["entmax", "entmax_loss", "sparsemax"]
 

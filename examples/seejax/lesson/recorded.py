@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-PLACES = (HERE, HERE.parent / "cluster", HERE.parents[1] / "bench")
+PLACES = (HERE, HERE.parents[1] / "cluster", HERE.parents[2] / "bench")
 
 
 def load(name: str) -> dict[str, Any]:
