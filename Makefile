@@ -51,7 +51,7 @@ $(AREAS:%=test-%): test-%: $(TEST) browser
 	@$(PYTEST) tests/$*
 
 test-elsewhere: ## build and test as other machines would, each from a fresh clone; ROW="sse4 one-core" just those
-	@PYTHONPATH=docs $(PYTHON) -m book.author.elsewhere $(ROW)
+	@PYTHONPATH=docs:examples $(PYTHON) -m book.author.elsewhere $(ROW)
 
 page: $(TEST) ## lay the places of a new page: NAME=scan AFTER=control-flow
 	@$(TOOLS) book.author.new_page "$(NAME)" "$(AFTER)"
