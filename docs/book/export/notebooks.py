@@ -159,20 +159,21 @@ def write(language: str, executed: dict[Path, Kept], html: Path, changed: set[st
     """Write a language's notebooks that have changed, and for Binder what they all need."""
     note, folder = html.parent / "needs.json", html / FOLDER
     known = json.loads(note.read_text("utf8")) if note.exists() else {}
-    needs: dict[str, list[str]] = {}
+    needs: dict[str, tuple[str, list[str]]] = {}  # of what was executed, which packages it needs
     for path, kept in executed.items():
         if not path.is_relative_to(DOCS / language):
             continue
         name = page_name(path, language)
         out = folder / f"{name}.ipynb"
-        if name in changed or name not in known or not out.exists():
+        digest, asked = known.get(name, ("", []))
+        if name in changed or digest != kept.digest or not out.exists():
             outputs = kept.notebook()
-            known[name] = requirements(outputs)
+            asked = asked if digest == kept.digest else requirements(outputs)
             out.parent.mkdir(parents=True, exist_ok=True)
-            nbformat.write(notebook(path, language, outputs, known[name]), out)
-        needs[name] = known[name]
+            nbformat.write(notebook(path, language, outputs, asked), out)
+        needs[name] = (kept.digest, asked)
     for old in set(folder.rglob("*.ipynb")) - {folder / f"{name}.ipynb" for name in needs}:
         old.unlink()
     note.write_text(json.dumps(needs), "utf8")
-    asked = dict.fromkeys(each for asked in needs.values() for each in asked)
-    (folder / "requirements.txt").write_text("\n".join([*asked, ""]), "utf8")
+    all_of_them = dict.fromkeys(each for _, asked in needs.values() for each in asked)
+    (folder / "requirements.txt").write_text("\n".join([*all_of_them, ""]), "utf8")
