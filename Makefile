@@ -4,15 +4,20 @@ BIN := .venv/bin
 TOOLS := PYTHONPATH=docs $(BIN)/python -m
 DOCS := .venv/ready-docs
 TEST := .venv/ready-test
-PYTEST := $(BIN)/pytest -q -n logical --maxprocesses 4 --dist worksteal
+AREAS := $(sort $(patsubst tests/%/,%,$(dir $(wildcard tests/*/test_*.py))))
+UNITS := -m "not site and not browser and not build" tests/build tests/pages tests/tools docs
+PYTEST := $(BIN)/pytest -q -n $(or $(WORKERS),logical --maxprocesses 4) --dist loadgroup
+REACHED = reached=$$($(TOOLS) book.author.reached $(CHANGED)) && \
+  if [ -n "$$reached" ]; then $(PYTEST) $$reached; else echo "no test reads what has changed"; fi
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE # every page and test starts a Python: 1 s with its bytecode, 4 s without
-.PHONY: help html serve zip pdf check test notebooks inventories linkcheck test-slurm screenshot audit audit-packages bench pair lock clean accept browser setup
+.PHONY: help html serve zip pdf check test notebooks inventories linkcheck test-slurm screenshot audit audit-packages bench pair lock clean accept browser setup page test-elsewhere $(AREAS:%=test-%)
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' Makefile
+	@echo "make test-AREA      one folder of tests: $(AREAS)"
 
 html: $(DOCS) ## build both languages into build/html
 	@$(TOOLS) book.build
@@ -35,11 +40,20 @@ lint: $(TEST)
 	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	@$(TOOLS) book.author.pairs check
 
-check: lint ## a minute: style, spelling, types, schemas, pairs, prose, quick unit tests
-	@$(BIN)/pytest -q -n logical --maxprocesses 4 --dist loadfile tests/build/test_page_keys.py tests/tools tests/pages/test_prose.py
+check: lint ## less than a minute: style, types, prose and unit tests; PAGE=jit all that looks at one page
+	@$(if $(PAGE),SEEJAX_PAGE=$(PAGE) $(PYTEST) tests/pages,$(PYTEST) $(UNITS))
 
-test: lint html ## everything: the build, every page in Chromium, training, doctests
-	@$(BIN)/pytest -q -n logical --maxprocesses 4 --dist loadfile
+test: lint browser $(if $(CHANGED),,html) ## everything; CHANGED=1 what the last edits reach, CHANGED=main a branch
+	@$(if $(CHANGED),$(REACHED),$(PYTEST))
+
+$(AREAS:%=test-%): test-%: $(TEST) browser
+	@$(PYTEST) tests/$*
+
+test-elsewhere: ## build and test as other machines would, each from a fresh clone; ROW="sse4 one-core" just those
+	@PYTHONPATH=docs:examples $(PYTHON) -m book.author.elsewhere $(ROW)
+
+page: $(TEST) ## lay the places of a new page: NAME=scan AFTER=control-flow
+	@$(TOOLS) book.author.new_page "$(NAME)" "$(AFTER)"
 
 accept: $(TEST) html ## after reading what the pages show now: take it for what they have to show
 	@$(BIN)/pytest -q tests/pages/test_outputs.py --snapshot-update
@@ -76,11 +90,11 @@ pair: $(DOCS) ## after reading both languages of a page again: make pair PAGE=ji
 	@$(TOOLS) book.author.pairs stamp $(PAGE)
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --no-header --no-annotate --no-emit-index-url
+	  --no-header --no-annotate --no-emit-index-url $(RESOLVE)
 
 NEWER := $(if $(UPGRADE),$(addprefix --upgrade-package ,$(UPGRADE)),--upgrade)
 
-lock: $(DOCS) ## resolve pyproject.toml anew into the lock files; UPGRADE="jax jaxlib" just those
+lock: $(DOCS) ## resolve pyproject.toml anew into the lock files; UPGRADE="jax jaxlib" just those; RESOLVE=options of uv
 	$(COMPILE) $(NEWER) pyproject.toml --extra training --extra today --group docs -o requirements.lock
 	$(COMPILE) $(NEWER) --group test -c requirements.lock -o requirements-test.lock
 

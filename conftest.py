@@ -13,6 +13,7 @@ float32 (3, 2) refused
 
 import contextlib
 import doctest
+import fcntl
 import functools
 import http.server
 import os
@@ -45,6 +46,27 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+# The fixtures that need the built site, a browser, or the build of a small book.
+NEEDS = {"site": "site", "browser": "browser", "built": "build", "small": "build"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark a test by what its fixtures need, and keep those together that share a fixture.
+
+    `make check` leaves the marked ones out. A fixture of a module is made once, by one worker; all
+    other tests go to whichever worker is free (--dist loadgroup).
+    """
+    for item in items:
+        for fixture in getattr(item, "fixturenames", ()):
+            if fixture in NEEDS:
+                item.add_marker(NEEDS[fixture])
+        made = getattr(item, "_fixtureinfo", None)
+        definitions = made.name2fixturedefs.values() if made else ()
+        if any(each[-1].scope == "module" for each in definitions):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture(autouse=True)
@@ -106,6 +128,27 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 @pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Make a folder once for all workers: the first that asks makes it, the others wait for it."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+
+    def made(name: str, make: Callable[[Path], object]) -> Path:
+        folder, complete = shared / name, shared / f"{name}.complete"
+        with open(shared / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not complete.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                make(folder)
+                complete.touch()
+        return folder
+
+    return made
+
+
+@pytest.fixture(scope="session")
 def serve() -> Iterator[Callable[[Path], str]]:
     """Serve a folder on this machine; return its address."""
     with contextlib.ExitStack() as stack:
@@ -122,13 +165,11 @@ def serve() -> Iterator[Callable[[Path], str]]:
 
 
 @pytest.fixture(scope="session")
-def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data_dir(made_once: Callable[..., Path]) -> Path:
     """A folder in which the handwritten digits are prepared."""
     from seejax.training import digits
 
-    folder = tmp_path_factory.mktemp("tfds")
-    digits.load("digits", "train", folder)
-    return folder
+    return made_once("tfds", lambda folder: digits.load("digits", "train", folder))
 
 
 @pytest.fixture(scope="module")

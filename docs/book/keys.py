@@ -228,7 +228,11 @@ def sources(notebook: "nbformat.NotebookNode") -> list[Path]:
     from IPython.core.inputtransformer2 import TransformerManager
 
     transform = TransformerManager().transform_cell  # %magic and !command are no Python
-    todo = [named(*(transform(cell.source) for cell in code_cells(notebook)))]
+    return files_named([named(*(transform(cell.source) for cell in code_cells(notebook)))])
+
+
+def files_named(todo: list[Names]) -> list[Path]:
+    """The files of this repository that code may read which names these, directly or not."""
     found: set[Path] = set()
     while todo:
         modules, strings = todo.pop()

@@ -1,6 +1,6 @@
-"""Small books for tests of what builds: one is built once a worker, and tests take copies."""
+"""Small books for tests of what builds: one is built once, and tests take copies."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,13 +9,16 @@ from small_book import Book, executed
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Book:
+def built(made_once: Callable[..., Path]) -> Book:
     """The book, built once; its tests take copies."""
-    book = Book(tmp_path_factory.mktemp("book"))
-    book.write()
-    output = book.build()
-    assert executed(output) == 2, "the two languages run their two cells once"
-    return book
+
+    def build(folder: Path) -> None:
+        book = Book(folder)
+        book.write()
+        output = book.build()
+        assert executed(output) == 2, "the two languages run their two cells once"
+
+    return Book(made_once("book", build))
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The built site as tests look at it: its pages, and a browser that hears what goes wrong."""
 
 import functools
+import os
 
 from bs4 import BeautifulSoup
 from playwright.sync_api import Browser, BrowserContext, Page
@@ -10,10 +11,12 @@ from book import paths
 ROOT = paths.ROOT
 SITE = paths.BUILD / "html"
 LANGUAGES = {language: names["hreflang"] for language, names in paths.LANGUAGES.items()}
+ONLY = os.environ.get("SEEJAX_PAGE")  # make check PAGE=jit
 SOURCES = {
     language: [
-        page.relative_to(paths.DOCS / language).with_suffix("").as_posix()
+        name
         for page in paths.pages(language)
+        if (name := paths.page_name(page, language)) == ONLY or not ONLY
     ]
     for language in LANGUAGES
 }

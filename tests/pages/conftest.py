@@ -5,10 +5,30 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from built_site import ROOT, SITE, WIDTHS, Reader
+from built_site import ONLY, ROOT, SITE, WIDTHS, Reader
 from playwright.sync_api import Browser
 
+from book import paths
 from processes import Process
+
+
+def looks_at(page: str, item: pytest.Item) -> bool:
+    """Whether a test is about this page, or goes through all of them."""
+    if not isinstance(item, pytest.Function):
+        return False
+    params = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    stems = {Path(str(value)).stem for value in params}
+    if stems & {each.stem for each in paths.pages("zh")}:
+        return page in stems
+    fixtures = [each[-1].func for each in item._fixtureinfo.name2fixturedefs.values()]
+    names = {name for f in (item.function, *fixtures) for name in f.__code__.co_names}
+    return bool({"PAGES", "SOURCES"} & names)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of one page alone, what looks at it: make check PAGE=jit."""
+    here = Path(__file__).parent
+    items[:] = [i for i in items if not ONLY or i.path.parent != here or looks_at(ONLY, i)]
 
 
 def newest(*places: Path) -> float:

@@ -5,6 +5,7 @@ The snapshots are in `__snapshots__`, a file a page. After reading what has chan
 
 import io
 from collections.abc import Iterator
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import nbformat
@@ -35,7 +36,7 @@ class Pages(SingleFileSnapshotExtension):
 
 @limits.OF_ITS_PYTHON
 @pytest.mark.parametrize("page", PAGES)
-def test_page(page: str, snapshot: SnapshotAssertion) -> None:
+def test_page(site: Path, page: str, snapshot: SnapshotAssertion) -> None:
     executed = cache.load(keys.key(myst_nb_reader_plugin(str(PAGES[page]))))
     if executed is None:
         pytest.fail(f"{page} was not executed as it stands: make html", pytrace=False)

@@ -303,13 +303,6 @@ def test_code_that_only_draws_is_folded(site: Path, name: str) -> None:
     assert not bare, f"tag these cells hide-input: {bare}"
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_is_no_longer_than_a_reader_s_patience(site: Path, page: str) -> None:
-    text = re.sub(r":tags: \[(?:measured|unwatched)\]\n\n", "", source(page))  # for tests alone
-    counts = len(text.splitlines()), len(CELL.findall(text)), len(re.findall(r"(?m)^## ", text))
-    assert all(n <= most for n, most in zip(counts, (450, 30, 12), strict=True)), counts
-
-
 def sidebar(language: str) -> dict[str, str]:
     """The name of every page as the sidebar gives it, in its order."""
     links = soup(f"{language}/index.html").select(".bd-sidebar-primary nav a")

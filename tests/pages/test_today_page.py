@@ -91,10 +91,7 @@ def test_an_entry_is_told_in_both_languages(name: str) -> None:
     assert "today" in entry or "source" in entry, "nothing shows it"
     assert "today" in entry or "border" not in entry, "not run"
     for language in ("zh", "en"):
-        assert len(entry["said"][language]) <= 90
-        text = entry["why"][language]
-        sentences = re.findall(r"[。？！]|[.?!](?= |$)", re.sub(r"`[^`]*`", "", text))
-        assert 1 <= len(sentences) <= 3 and text[-1] in ".。", text
+        assert entry["why"][language][-1] in ".。", entry["why"][language]
     assert not (wrong := misset(entry["said"]["zh"]) + misset(entry["why"]["zh"])), wrong
     code = "\n".join(entry.get(part, "") for part in ("old", "misleads", "today", "border"))
     assert all(len(line) <= 88 for line in code.split("\n"))

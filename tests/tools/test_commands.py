@@ -7,8 +7,8 @@ import sys
 
 import pytest
 from packaging.requirements import Requirement
-from tools import book
 
+from book import paths
 from seejax.__main__ import COMMANDS
 from seejax.commands import language, needing
 
@@ -35,7 +35,7 @@ def without(name: str, modules: list[str]) -> subprocess.CompletedProcess:
 
 
 def modules(extra: str) -> list[str]:
-    names = [Requirement(one).name for one in book.project()["optional-dependencies"][extra]]
+    names = [Requirement(one).name for one in paths.project()["optional-dependencies"][extra]]
     return [MODULES.get(name, name) for name in names]
 
 
@@ -50,11 +50,11 @@ def test_commands_list_names_each_with_its_extra() -> None:
 
 
 def test_commands_list_is_every_module_that_runs() -> None:
-    folder = book.ROOT / "examples" / "seejax"
+    folder = paths.ROOT / "examples" / "seejax"
     runs = {f"seejax.{path.parent.name}" for path in folder.glob("*/__main__.py")}
     assert {*COMMANDS} == runs | {"seejax.predict"}
     extras = {command.extra for command in COMMANDS.values()} - {""}
-    assert extras == {*book.project()["optional-dependencies"]}
+    assert extras == {*paths.project()["optional-dependencies"]}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
