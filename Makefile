@@ -13,7 +13,7 @@ REACHED = reached=$$($(TOOLS) book.author.reached $(CHANGED)) && \
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE # every page and test starts a Python: 1 s with its bytecode, 4 s without
-.PHONY: help html serve zip epub pdf check test notebooks inventories linkcheck test-slurm screenshot audit audit-packages bench pair lock clean accept browser setup page test-elsewhere $(AREAS:%=test-%)
+.PHONY: help html serve zip pdf check test notebooks inventories linkcheck test-slurm screenshot audit audit-packages bench pair lock clean accept browser setup page test-elsewhere $(AREAS:%=test-%)
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' Makefile
@@ -26,9 +26,8 @@ serve: $(DOCS) ## build, serve on localhost:8000, and build again on every chang
 	@$(TOOLS) book.build --serve
 
 zip: ## the site to open from the disk: build/htmlzip
-epub: ## the site as one EPUB a language: build/epub
-pdf: ## the same as PDF, printed by Chromium: build/pdf
-zip epub pdf: $(TEST) browser html
+pdf: ## the site as one PDF a language, printed by Chromium: build/pdf
+zip pdf: $(TEST) browser html
 	@$(TOOLS) book.export.offline $@
 
 .PHONY: lint

@@ -272,6 +272,7 @@ def content(path: Path) -> bytes:
     return code_of(found) if drawn else found
 
 
+@functools.cache
 def code_of(source: bytes) -> bytes:
     """Python without its comments and docstrings, or as it is where it does not parse."""
     try:
@@ -286,10 +287,12 @@ def code_of(source: bytes) -> bytes:
     return ast.dump(tree).encode()
 
 
-def digest_of(paths: Iterable[Path]) -> "hashlib._Hash":
+def digest_of(
+    paths: Iterable[Path], read: Callable[[Path], bytes] = Path.read_bytes
+) -> "hashlib._Hash":
     digest = hashlib.sha256()
     for path in sorted(set(paths)):
-        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + content(path))
+        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + read(path))
     return digest
 
 
@@ -321,16 +324,16 @@ def key(notebook: "nbformat.NotebookNode") -> str:
     cells = [(cell.source, cell.metadata) for cell in code_cells(notebook)]
     kernel = notebook.metadata.get("kernelspec", {})
     whole = [cells, kernel, PAGE_ENV, sys.version_info[:2]]
-    digest = digest_of([*always(), *sources(notebook)])
+    digest = digest_of([*always(), *sources(notebook)], content)
     digest.update(json.dumps(whole, sort_keys=True).encode())
     return digest.hexdigest()[:16]
 
 
 class Known:
-    """The keys of pages as they were found last: what has not changed need not be parsed.
+    """The keys of pages as they were found last: what has not changed is not worked out again.
 
-    Attributes:
-      keys: by a digest of the page and of the world, its key; "" where the page has no cells.
+    A page that is as it was need not be parsed; of one whose cells are as they were, it need not be
+    found out what they import.
     """
 
     FILE = BUILD / "cache" / "keys.json"
@@ -344,15 +347,25 @@ class Known:
             self.keys = {}
 
     def key(self, page: Path, parse: "Callable[[], nbformat.NotebookNode]") -> str:
-        """The key of a page; `parse` reads it if need be."""
-        name = hashlib.sha256(self.world.encode() + page.read_bytes()).hexdigest()
+        """The key of a page, "" where it has no cells; `parse` reads it if need be."""
+        return self.get(page.read_bytes(), lambda: self.key_of(parse()))
+
+    def key_of(self, notebook: "nbformat.NotebookNode") -> str:
+        cells = [(cell.source, cell.metadata) for cell in code_cells(notebook)]
+        kernel = notebook.metadata.get("kernelspec", {})
+        told = json.dumps([cells, kernel], sort_keys=True).encode()
+        return self.get(told, lambda: key(notebook)) if cells else ""
+
+    def get(self, of: bytes, work_out: Callable[[], str]) -> str:
+        name = hashlib.sha256(self.world.encode() + of).hexdigest()
         if name not in self.keys:
-            notebook = parse()
-            self.keys[name] = key(notebook) if code_cells(notebook) else ""
+            self.keys[name] = work_out()
         self.used[name] = self.keys[name]
         return self.used[name]
 
     def save(self) -> None:
-        """Keep what was asked for, and forget the rest."""
+        """Keep what was asked for, and the cells behind it; forget the rest."""
         if self.FILE.parent.is_dir():
-            self.FILE.write_text(json.dumps(self.used), "utf8")
+            wanted = {*self.used.values()}
+            kept = {name: key for name, key in self.keys.items() if key in wanted or not key}
+            self.FILE.write_text(json.dumps(kept | self.used), "utf8")

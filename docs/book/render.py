@@ -68,18 +68,25 @@ def last_state(work: Path) -> State:
         return {}
 
 
+def changed_pages(work: Path, now: State) -> set[str]:
+    """The pages that are not what they were; all of them where anything else has changed."""
+    last = last_state(work)
+    if any(last.get(part) != now[part] for part in now.keys() - {"pages", "shown", "draft"}):
+        return {*now["pages"]}
+    changed = {name for name, page in now["pages"].items() if last["pages"].get(name) != page}
+    # the page about counts what the others hold
+    return changed | ({"about"} if last["shown"] != now["shown"] else set())
+
+
 def forget(work: Path, now: State) -> None:
     """Remove what the last build has left and cannot be trusted: all, if it did not finish."""
     work.mkdir(parents=True, exist_ok=True)
-    last = last_state(work)
+    last, changed = last_state(work), changed_pages(work, now)
     (work / "finished").unlink(missing_ok=True)
     if last.get("machinery") != now["machinery"] or last.get("environment") != now["environment"]:
         shutil.rmtree(work)
         work.mkdir()
         return
-    changed = [name for name, now in now["pages"].items() if last["pages"].get(name) != now]
-    if last["shown"] != now["shown"]:  # the page about counts what the others hold
-        changed.append("about")
     for name in changed:  # Sphinx reads a page again that it has no tree of
         (work / "doctrees" / f"{name}.doctree").unlink(missing_ok=True)
     if last["assets"] != now["assets"]:
@@ -229,6 +236,7 @@ def render(
     if not stale:
         return
     hand_over(executed.values())
+    changed = {language: changed_pages(WORK / language, states[language]) for language in stale}
     running: dict[str, subprocess.Popen] = {}
     failed = []
     try:
@@ -249,12 +257,12 @@ def render(
                 process.kill()
     if failed:
         raise BuildError(f"Sphinx failed: {', '.join(failed)} (a warning is an error here)")
-    notebooks_of = {page: kept.notebook() for page, kept in executed.items()}
     from book.export import markdown, notebooks
 
     for language, out in stale.items():
-        notebooks.write(language, notebooks_of, WORK / language / "html")
-        markdown.write(language, notebooks_of, WORK / language / "html")
+        html = WORK / language / "html"
+        notebooks.write(language, executed, html, changed[language])
+        markdown.write(language, executed, html, changed[language])
         stage(language, states[language], out, draft)
     for out in stale.values():  # all is well
         publish(out)

@@ -170,14 +170,14 @@ def test_the_sidebar_of_a_large_book_opens_one_part(many: int, monkeypatch) -> N
         assert not folded
 
 
-def test_a_shared_page_has_a_card(small) -> None:
+def test_opengraph_names_the_picture_of_the_language(small) -> None:
     soup = small.soup("long")
     said = {m.get("name") or m.get("property"): m["content"] for m in soup.select("meta[content]")}
     assert said["description"] == "What is a tracer, and again a tracer, of words?"
     slug = paths.LANGUAGES[small.language]["slug"]
     canonical = f"https://book.test/{slug}/latest/long.html"
     assert said["og:url"] == soup.select_one("link[rel=canonical]")["href"] == canonical
-    assert said["og:image"] == f"https://book.test/{slug}/latest/cards/long.png"
+    assert said["og:image"] == f"https://book.test/{slug}/latest/_static/card.{small.language}.png"
     assert soup.title.get_text() == f"A long title of a page — {small.words['title']}"
     front = small.soup("index").title.get_text()
     assert front == f"{small.words['title']} · {small.words['tagline']}"

@@ -216,7 +216,7 @@ def test_mnist_without_a_network_says_what_to_do(tmp_path, monkeypatch, capfd):
     with pytest.raises(digits.DataError) as caught:
         digits.load("mnist", "train", tmp_path)
     for advice in (
-        "digits.load('mnist')",
+        "from seejax.training.digits import load; load('mnist')",
         "~/tensorflow_datasets/mnist",
         str(tmp_path),
         "'digits'",

@@ -1,7 +1,6 @@
-"""What the site gives to machines: Markdown with outputs, cards, structured data, the sitemap."""
+"""What the site gives to machines: Markdown with outputs, structured data, the sitemap."""
 
 import functools
-import io
 import json
 import os
 import re
@@ -16,12 +15,10 @@ import pytest
 from bs4 import BeautifulSoup, Tag
 from built_site import LANGUAGES, PAGES, SITE, SOURCES, ids, soup
 from markdown_it import MarkdownIt
-from PIL import Image, ImageChops
 from test_notebooks import COMMON, FORMULA, letters
 
 from book import paths, tables
 from book.export import markdown
-from book.extensions import cards
 from small_book import Book
 
 NAMES = [page.removesuffix(".html") for page in PAGES]
@@ -199,76 +196,6 @@ def test_a_fence_is_longer_than_any_in_it() -> None:
         assert token.content.rstrip("\n") == inside
 
 
-# -- cards -----------------------------------------------------------------------------------------
-
-
-def card(name: str) -> Image.Image:
-    language, _, page = name.partition("/")
-    path = SITE / language / cards.FOLDER / f"{page}.png"
-    assert path.stat().st_size <= CARD_KIB * KIB
-    image = Image.open(path)
-    assert image.format == "PNG" and image.size == (1200, 630)
-    return image.convert("RGB")
-
-
-def test_every_page_has_a_card_of_its_own(site: Path) -> None:
-    drawn = {card(name).tobytes() for name in NAMES}
-    assert len(drawn) == len(NAMES)
-
-
-def differing(one: Image.Image, other: Image.Image) -> tuple[int, int, int, int] | None:
-    """The box in which two cards differ by more than what a palette of few colours does."""
-    return ImageChops.difference(one, other).convert("L").point(lambda v: 255 * (v > 40)).getbbox()
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_a_card_says_what_it_was_asked_to_and_within_its_edges(language: str) -> None:
-    """Longest words there are: nothing is cut at the right, and every part is seen."""
-    name = tables.words(language)["title"]
-    said = {"zh": ("看清" * 30, "怎样，" * 60), "en": ("Compile it " * 12, "and how? " * 40)}[
-        language
-    ]
-    code = "\n".join(["def f(x):", *(f"    x += {'1' * 100}  # {n}" for n in range(13))])
-
-    def drawn(title: str = "", about: str = "", code: str = "") -> Image.Image:
-        png = cards.draw(language, name, title, about, code)
-        assert len(png) <= CARD_KIB * KIB
-        return Image.open(io.BytesIO(png)).convert("RGB")
-
-    whole, bare = drawn(*said, code), drawn()
-    for part in drawn(said[0]), drawn("", said[1]), drawn("", "", code):
-        left, top, right, bottom = differing(part, bare)
-        assert left >= cards.EDGE - 4 and top > 100
-        assert right <= 1200 - cards.EDGE + 4 and bottom <= 630
-    assert differing(whole, drawn(*said)), "there is room for code"
-
-
-def test_without_a_chinese_font_a_card_has_code_and_no_boxes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(cards, "system_font", lambda weight: None)
-    cards.font.cache_clear()
-    code = "def f(x):\n    return x"
-    try:
-        png = cards.draw("zh", "看见 JAX", "看清 jit", "为什么？", code)
-        assert png == cards.draw("zh", "", "", "", code)
-        assert png != cards.draw("zh", "看见 JAX", "看清 jit", "为什么？", "")
-    finally:
-        cards.font.cache_clear()
-
-
-def test_lines_end_between_words_and_never_before_a_mark() -> None:
-    font = cards.font("en", 40)
-    words = "one two three four five six seven eight nine ten"
-    lines = cards.wrapped(words, font, 300)
-    assert " ".join(lines) == words and max(map(font.getlength, lines)) <= 300
-    assert len(cards.wrapped(words, font, 10_000)) == 1
-    for width in range(60, 400, 20):
-        lines = cards.wrapped("看见，程序（一步）。怎样？", font, width)
-        assert "".join(lines) == "看见，程序（一步）。怎样？"
-        assert not [line for line in lines if line[0] in "，。？）"]
-
-
 # -- structured data -------------------------------------------------------------------------------
 
 
@@ -430,9 +357,9 @@ def test_an_address_makes_every_address_whole(public: dict[str, Path], language:
     article, trail = data(page)
     said = {m["property"]: m["content"] for m in page.select("meta[property]")}
     assert said["og:url"] == article["url"] == f"{home}page.html"
-    assert said["og:image"] == article["image"] == f"{home}cards/page.png"
+    assert said["og:image"] == article["image"] == f"{home}_static/card.{language}.png"
     assert (said["og:image:width"], said["og:image:height"]) == ("1200", "630")
-    assert (html / "cards" / "page.png").is_file()
+    assert (html / "_static" / f"card.{language}.png").is_file()
     assert page.select_one("meta[name='twitter:card']")["content"] == "summary_large_image"
     assert article["encoding"]["contentUrl"] == f"{home}page.md"
     assert article["dateModified"] == DAY

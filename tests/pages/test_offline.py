@@ -1,12 +1,10 @@
-"""The book to take away: its EPUB, its PDF, its zip, each read by another program than made it."""
+"""The book to take away: its PDF and its zip, each read by another program than made it."""
 
 import functools
 import re
-import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pypdf
 import pytest
@@ -14,10 +12,9 @@ from bs4 import BeautifulSoup, Tag
 from built_site import LANGUAGES, SITE
 from playwright.sync_api import Browser
 
-from book.export import epub, offline, pdf
+from book.export import offline, pdf
 from book.export.chapters import Book, book
 from book.export.plain import parts
-from processes import Process
 
 START = ["index", "tour", "ecosystem"]  # a first chapter, a formula, pictures, a figure, tables
 XHTML = "{http://www.w3.org/1999/xhtml}"
@@ -39,94 +36,13 @@ def letters(text: str) -> str:
     return re.sub(r"\s+", "", text)
 
 
-def start(language: str, module) -> Book:
-    return book(SITE / language, language, module.place, START)
-
-
-# -- EPUB ----------------------------------------------------------------------------------------
+def start(language: str) -> Book:
+    return book(SITE / language, language, pdf.place, START)
 
 
 @pytest.fixture(scope="module", params=LANGUAGES)
 def language(request: pytest.FixtureRequest) -> str:
     return request.param
-
-
-@pytest.fixture(scope="module")
-def epub_file(browser: Browser, site: Path, language: str, tmp_path_factory) -> Path:
-    file = tmp_path_factory.mktemp("epub") / f"{language}.epub"
-    made = start(language, epub)
-    epub.write(made, offline.cover(browser, made), file)
-    return file
-
-
-def read(file: Path) -> dict[str, ElementTree.Element]:
-    """The chapters of an EPUB, by a parser that forgives nothing."""
-    with zipfile.ZipFile(file) as archive:
-        names = [n for n in archive.namelist() if n.endswith(".xhtml")]
-        return {Path(n).stem: ElementTree.fromstring(archive.read(n)) for n in names}
-
-
-def checker() -> list[str]:
-    """The command of epubcheck: Debian's is an archive of Java that has to be named to it."""
-    found, java = shutil.which("epubcheck"), shutil.which("java")
-    if not found or not java:
-        pytest.skip("epubcheck is not here: apt-get install epubcheck, which brings a Java")
-    return [java, "-jar", found] if Path(found).resolve().suffix == ".jar" else [found]
-
-
-def test_epubcheck_finds_nothing(epub_file: Path) -> None:
-    status, said, _ = Process(*checker(), "--failonwarnings", epub_file, merge=True).end()
-    assert status == 0 and "0 errors / 0 warnings" in said, said
-
-
-def test_the_epub_says_what_the_pages_say(browser: Browser, epub_file: Path, language: str) -> None:
-    chapters = read(epub_file)
-    assert [*chapters] == ["cover", "nav", *START]
-    tab = browser.new_page(java_script_enabled=False)
-    for name in START:
-        tab.goto((SITE / language / f"{name}.html").as_uri())
-        for tag in "pre", "code", "caption":  # space by space
-            here = ["".join(each.itertext()) for each in chapters[name].iter(XHTML + tag)]
-            assert here == tab.locator(f"article {tag}").all_text_contents()
-        text = letters("".join(chapters[name].itertext()))
-        assert all(letters(p.get_text()) in text for p in page(language, name).find_all("p"))
-    tab.close()
-    formulas = [*chapters["index"].iter("{http://www.w3.org/1998/Math/MathML}math")]
-    assert len(formulas) == len(page(language, "index").find_all("math")) > 1
-    titles = {letters("".join(link.itertext())) for link in chapters["nav"].iter(XHTML + "a")}
-    for name in START:
-        assert {letters(h2.get_text()) for h2 in page(language, name).find_all("h2")} <= titles
-
-
-def test_the_same_pages_make_the_same_epub(epub_file: Path, language: str, tmp_path: Path) -> None:
-    with zipfile.ZipFile(epub_file) as archive:
-        assert archive.namelist()[0] == "mimetype"
-        assert {each.date_time[0] for each in archive.infolist()} == {1980}  # none has a time
-        cover = archive.read("book/cover.png")
-    epub.write(start(language, epub), cover, tmp_path / "again.epub")
-    assert (tmp_path / "again.epub").read_bytes() == epub_file.read_bytes()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_epub_reads_on_a_small_screen(
-    browser: Browser, epub_file: Path, tmp_path: Path, scheme: str
-) -> None:
-    """All of it stands on the page, and nothing is wider; a reader that sets colours can."""
-    zipfile.ZipFile(epub_file).extractall(tmp_path)
-    context = browser.new_context(
-        java_script_enabled=False, viewport={"width": 375, "height": 700}, color_scheme=scheme
-    )
-    tab = context.new_page()
-    for name in ["nav", *START]:
-        tab.goto((tmp_path / "book" / f"{name}.xhtml").as_uri())
-        assert tab.evaluate("document.documentElement.scrollWidth") <= 375, name
-        hidden = tab.evaluate(
-            """() => [...document.querySelectorAll("pre, td, p, figure, img")]
-              .filter(e => !e.checkVisibility() || !e.getBoundingClientRect().height)
-              .map(e => e.outerHTML.slice(0, 80))"""
-        )
-        assert not [each for each in hidden if not re.fullmatch(r"<td[^>]*></td>", each)], name
-    context.close()
 
 
 # -- PDF -----------------------------------------------------------------------------------------
@@ -172,7 +88,7 @@ class Printed:
 @pytest.fixture(scope="module")
 def printed(browser: Browser, site: Path, language: str, tmp_path_factory) -> Printed:
     file = tmp_path_factory.mktemp("pdf") / f"{language}.pdf"
-    pdf.write(start(language, pdf), browser, file)
+    pdf.write(start(language), browser, file)
     return Printed(file)
 
 
@@ -268,18 +184,18 @@ def test_the_zip_holds_the_site(tmp_path: Path) -> None:
 
 def test_what_is_not_in_the_book_is_read_on_the_site(monkeypatch, site: Path) -> None:
     def addresses() -> set[str]:
-        found = book(site / "en", "en", epub.place, ["tour"]).chapters[0].article
+        found = book(site / "en", "en", pdf.place, ["tour"]).chapters[0].article
         return {str(link["href"]) for link in found.select("a[href]")}
 
     monkeypatch.delenv("READTHEDOCS_CANONICAL_URL", raising=False)
     inside = {a for a in addresses() if not a.startswith("https:")}
-    assert all(a.startswith("tour.xhtml") for a in inside)
+    assert all(a.startswith("#tour") for a in inside)
     monkeypatch.setenv("READTHEDOCS_CANONICAL_URL", "https://book.test/en/latest/")
     assert "https://book.test/en/latest/jit.html" in addresses()
 
 
 def test_a_site_that_is_not_built_is_told(tmp_path: Path) -> None:
     with pytest.raises(offline.BuildError, match="make html"):
-        book(tmp_path, "en", epub.place)
+        book(tmp_path, "en", pdf.place)
     with pytest.raises(offline.BuildError, match="make html"):
         offline.zipped(tmp_path, tmp_path / "out")

@@ -22,7 +22,7 @@ from playwright.sync_api import expect
 from processes import LIMIT_S, Process, alive, wait_until
 from seejax import see
 from seejax.see import __main__ as command
-from seejax.see import _html, _page, _script
+from seejax.see import _child, _html, _server
 
 LOSS = """\
 import jax.numpy as jnp
@@ -91,11 +91,11 @@ def drawn(monkeypatch):
         monkeypatch.setattr(sys, "path_hooks", [*sys.path_hooks])
         monkeypatch.setattr(sys, "argv", sys.argv)
         before = set(sys.modules)
-        asked = _script.Request(
+        asked = _child.Request(
             str(file), name, list(arguments), picture, list(static), axes, "0", argnums
         )
         try:
-            return _script.draw(asked)
+            return _child.draw(asked)
         finally:
             for extra in set(sys.modules) - before:
                 if getattr(sys.modules[extra], "__file__", "") == str(file):
@@ -119,8 +119,8 @@ def run(*arguments, **options):
 
 
 def value_of(argument, only_types=False):
-    keyword, expression = _script.split(argument)
-    make = {"_array": _script._Arrays(only_types), "jnp": jnp}
+    keyword, expression = _child.split(argument)
+    make = {"_array": _child._Arrays(only_types), "jnp": jnp}
     return keyword, eval(expression, make)
 
 
@@ -220,8 +220,8 @@ def test_bad_input_gets_one_sentence(arguments, said, script, drawn, monkeypatch
             try:
                 return drawn(r.script, r.name, *r.arguments, picture=r.picture, **options)
             except Exception as error:
-                usage = isinstance(error, _script.Usage)
-                return {"usage": str(error)} if usage else _script._told(error)
+                usage = isinstance(error, _child.Usage)
+                return {"usage": str(error)} if usage else _child._told(error)
 
     monkeypatch.setattr(command, "Run", Here)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
@@ -317,7 +317,7 @@ def test_a_script_that_does_not_run_ends_in_time_and_says_where(source, said, tm
     file.write_text(source)
     status, out, err = run(f"{file}:f", "--text", "--limit", "6").end()
     assert (status, out) == (1, "") and said in err
-    assert "_script.py" not in err and "__main__" not in err  # our own frames say nothing
+    assert "_child.py" not in err and "__main__" not in err  # our own frames say nothing
 
 
 # --- following
@@ -413,7 +413,7 @@ def test_ending_a_run_that_prints_leaves_nothing(tmp_path, how, status):
 
 @contextlib.contextmanager
 def a_page(shown):
-    with _page.served(shown, 0) as url:
+    with _server.served(shown, 0) as url:
         yield http.client.HTTPConnection(url.removeprefix("http://").rstrip("/"), timeout=60)
 
 
@@ -424,7 +424,7 @@ def asked(connection, method, path, **headers):
 
 
 def test_the_server_answers_get_on_this_machine_and_nothing_else():
-    shown = _page.Shown("<b>f</b>", "en")
+    shown = _server.Shown("<b>f</b>", "en")
     error = "<script>alert(1)</script>"
     shown.update({"html": "<i>drawn</i>", "made": True})
     shown.update({"error": error})
@@ -463,7 +463,7 @@ def test_a_port_that_cannot_be_used_is_said(script, monkeypatch, capsys):
 
     monkeypatch.setattr(command, "Run", Drawn)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    with a_page(_page.Shown("f", "en")) as connection:
+    with a_page(_server.Shown("f", "en")) as connection:
         for port in (connection.port, 70_000):
             with pytest.raises(SystemExit) as ended:
                 command.main([f"{script}:loss", "--port", str(port), "--no-browser"])
@@ -560,4 +560,4 @@ def test_where_there_is_a_browser_it_is_opened(script, tmp_path):
 def test_what_the_help_says_can_be_read():
     status, out, _ = run("--help").end()
     assert status == 0
-    assert all(name in out for name in (*_script.PICTURES, "f32[8,128]", "key<fry>[]", "--text"))
+    assert all(name in out for name in (*_child.PICTURES, "f32[8,128]", "key<fry>[]", "--text"))

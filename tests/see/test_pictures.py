@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from test_browser import contrast
 
 from seejax import see
-from seejax.see import _jax_private, _words
+from seejax.see import _i18n, _jax_private
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -223,7 +223,7 @@ def test_every_word_of_its_own_has_both_languages(picture):
     for title in soup.select("figcaption, caption, thead th, .see-badge, summary, .see-doubt"):
         if text := title.get_text():
             assert title.select_one(".see-w") or text in ("jaxpr", "StableHLO", "#"), text
-    assert all("{}" in other or "{}" not in word for word, other in _words.CHINESE.items())
+    assert all("{}" in other or "{}" not in word for word, other in _i18n.CHINESE.items())
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -20,7 +20,7 @@ from book.extensions.folds import KINDS
 from book.paths import DOCS, LANGUAGES, BuildError
 from book.tables import words
 
-OURS = DOCS / "_offline"  # templates and style sheets of the EPUB and the PDF
+OURS = DOCS / "_offline"  # template and style sheet of the PDF
 
 CODE = {"pre", "code"}  # whose spaces are kept
 

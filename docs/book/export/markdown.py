@@ -6,6 +6,7 @@ llms.txt says what a language's pages are about; llms-full.txt has all of them, 
 import base64
 import hashlib
 import re
+import shutil
 from copy import deepcopy
 from html import unescape
 from pathlib import Path
@@ -14,8 +15,9 @@ import nbformat
 from myst_nb.core.read import myst_nb_reader_plugin
 from myst_nb.core.utils import coalesce_streams
 
+from book.cache import Kept
 from book.export.notebooks import site
-from book.export.plain import glued, names, parts, plain
+from book.export.plain import glued, names, parts, plain, sections
 from book.extensions.languages import address
 from book.keys import code_cells
 from book.paths import LANGUAGES, BuildError, page_name, pages
@@ -23,6 +25,7 @@ from book.tables import words
 
 FIGURES = {"image/svg+xml": ".svg", "image/png": ".png"}
 IMAGES = "_images"  # where Sphinx puts them
+LONGEST = 50_000  # characters that a program may be asked to read at one go
 
 
 def fenced(text: str, language: str) -> str:
@@ -85,7 +88,7 @@ def page(path: Path, language: str, executed: nbformat.NotebookNode, html: Path)
             outs = coalesce_streams(deepcopy(executed_cell.outputs))  # it changes them
             blocks += [shown(each, tags, alt, images, home) for each in outs]
     title, _, rest = "\n\n".join(filter(None, blocks)).partition("\n")
-    about = said["markdown"].format(page=f"{home}{name}.html")
+    about = said["markdown"].format(page=f"{home}{name}.html", llms=f"{home}llms.txt")
     return f"{title}\n\n{about}\n\n{rest.lstrip()}\n"
 
 
@@ -108,15 +111,44 @@ def listed(language: str, about: dict[str, str], titles: dict[str, str]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def write(language: str, executed: dict[Path, nbformat.NotebookNode], html: Path) -> None:
-    """Write a language's Markdown into its site."""
+def write(language: str, executed: dict[Path, Kept], html: Path, changed: set[str]) -> None:
+    """Write the Markdown of a language's pages that have changed into its site, and llms.txt.
+
+    What a program would have to read at one go and is longer than LONGEST, is written by section.
+    """
     made, about = {}, {}
     for path in pages(language):
         name = page_name(path, language)
-        made[name] = page(path, language, executed.get(path, nbformat.v4.new_notebook()), html)
+        whole = html.parent / "markdown" / f"{name}.md"
+        if name in changed or not whole.exists():
+            outputs = executed[path].notebook() if path in executed else nbformat.v4.new_notebook()
+            whole.parent.mkdir(parents=True, exist_ok=True)
+            whole.write_text(page(path, language, outputs, html), "utf8")
+            shutil.rmtree(html / f"{name}.sections", ignore_errors=True)
+            for place, text in pieces(whole.read_text("utf8"), name, language).items():
+                (html / place).parent.mkdir(parents=True, exist_ok=True)
+                (html / place).write_text(text, "utf8")
+        made[name] = whole.read_text("utf8")
         about[name] = description((html / f"{name}.html").read_text("utf8"))
-        (html / f"{name}.md").write_text(made[name], "utf8")
     titles = {name: text.partition("\n")[0].removeprefix("# ") for name, text in made.items()}
-    whole = [made[name] for name in dict.fromkeys([*names(language), *made])]
+    everything = [made[name] for name in dict.fromkeys([*names(language), *made])]
     (html / "llms.txt").write_text(listed(language, about, titles), "utf8")
-    (html / "llms-full.txt").write_text("\n".join(whole), "utf8")
+    (html / "llms-full.txt").write_text("\n".join(everything), "utf8")
+
+
+def pieces(text: str, name: str, language: str) -> dict[str, str]:
+    """The files of a page: one, or of a long one a list of its sections, and a file for each."""
+    if len(text) <= LONGEST:
+        return {f"{name}.md": text}
+    top, *rest = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    anchors = {s.title: anchor for anchor, s in sections(language).items() if s.page == name}
+    home = site(language) or "../" * name.count("/")
+    files, links = {}, []
+    for number, section in enumerate(rest, 1):
+        title = section.partition("\n")[0].removeprefix("## ")
+        place = f"{name}.sections/{anchors.get(title, number)}.md"
+        if not site(language):  # links that are relative are seen from one folder below
+            section = re.sub(r"(\]\()(?![a-z]+:|#)", r"\1../", section)
+        files[place] = f"# {title}\n\n" + section.partition("\n")[2].lstrip()
+        links.append(f"- [{title}]({home}{place})")
+    return {f"{name}.md": top.rstrip() + "\n\n" + "\n".join(links) + "\n", **files}

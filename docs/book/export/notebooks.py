@@ -6,9 +6,9 @@ outputs. Before them stand what the page needs installed and the settings that J
 
 import ast
 import functools
+import json
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
@@ -19,6 +19,7 @@ from myst_nb.core.read import myst_nb_reader_plugin
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from book.cache import Kept
 from book.export.plain import glued, plain
 from book.keys import code_cells, imported, sources
 from book.paths import DOCS, LANGUAGES, PAGE_ENV, page_name, project
@@ -154,15 +155,25 @@ def notebook(path: Path, language: str, executed, needs: list[str]) -> nbformat.
     return made
 
 
-def write(language: str, executed: dict[Path, nbformat.NotebookNode], html: Path) -> None:
-    """Write the notebooks of a language into its site, and for Binder what they all need."""
-    asked: dict[str, None] = {}
-    shutil.rmtree(html / FOLDER, ignore_errors=True)
-    for path, outputs in executed.items():
-        if path.is_relative_to(DOCS / language):
-            out = (html / FOLDER / path.relative_to(DOCS / language)).with_suffix(".ipynb")
+def write(language: str, executed: dict[Path, Kept], html: Path, changed: set[str]) -> None:
+    """Write a language's notebooks that have changed, and for Binder what they all need."""
+    note, folder = html.parent / "needs.json", html / FOLDER
+    known = json.loads(note.read_text("utf8")) if note.exists() else {}
+    needs: dict[str, tuple[str, list[str]]] = {}  # of what was executed, which packages it needs
+    for path, kept in executed.items():
+        if not path.is_relative_to(DOCS / language):
+            continue
+        name = page_name(path, language)
+        out = folder / f"{name}.ipynb"
+        digest, asked = known.get(name, ("", []))
+        if name in changed or digest != kept.digest or not out.exists():
+            outputs = kept.notebook()
+            asked = asked if digest == kept.digest else requirements(outputs)
             out.parent.mkdir(parents=True, exist_ok=True)
-            needs = requirements(outputs)
-            nbformat.write(notebook(path, language, outputs, needs), out)
-            asked |= dict.fromkeys(needs)
-    (html / FOLDER / "requirements.txt").write_text("\n".join([*asked, ""]), "utf8")
+            nbformat.write(notebook(path, language, outputs, asked), out)
+        needs[name] = (kept.digest, asked)
+    for old in set(folder.rglob("*.ipynb")) - {folder / f"{name}.ipynb" for name in needs}:
+        old.unlink()
+    note.write_text(json.dumps(needs), "utf8")
+    all_of_them = dict.fromkeys(each for _, asked in needs.values() for each in asked)
+    (folder / "requirements.txt").write_text("\n".join([*all_of_them, ""]), "utf8")

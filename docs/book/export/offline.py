@@ -1,8 +1,7 @@
-"""The site to take away: `python -m book.export.offline zip epub pdf` makes what it is told.
+"""The site to take away: `python -m book.export.offline zip pdf` makes what it is told.
 
     build/htmlzip/see-jax.zip          both languages, to be opened from the disk
-    build/epub/see-jax-{zh,en}.epub    one book a language
-    build/pdf/see-jax-{zh,en}.pdf      the same, printed on A4
+    build/pdf/see-jax-{zh,en}.pdf      one book a language, printed on A4
 
 On Read the Docs they are of its language alone and lie where it looks for them.
 """
@@ -15,26 +14,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from playwright.sync_api import Browser
-
 from book import chromium
 from book.build import targets
-from book.export import epub, pdf
-from book.export.chapters import Book, book
+from book.export import pdf
+from book.export.chapters import book
 from book.paths import BUILD, BuildError, say
 
-FORMATS = ("zip", "epub", "pdf")
+FORMATS = ("zip", "pdf")
 NAME = "see-jax"
-COVER = {"width": 600, "height": 800}
-
-
-def cover(browser: Browser, made: Book) -> bytes:
-    """The title page as a picture."""
-    page = browser.new_page(viewport=COVER, device_scale_factor=2, color_scheme="light")
-    page.set_content(made.fill("cover.html"))
-    png = page.screenshot()
-    page.close()
-    return png
 
 
 def zipped(html: Path, out: Path) -> Path:
@@ -49,19 +36,13 @@ def make(wanted: list[str]) -> Iterator[Path]:
     out = Path(os.environ.get("READTHEDOCS_OUTPUT", BUILD))
     if "zip" in wanted:
         yield zipped(out / "html", out / "htmlzip" / NAME)
-    if not {"epub", "pdf"} & {*wanted}:
+    if "pdf" not in wanted:
         return
     with chromium.launched() as browser:
         for language, html in sites.items():
-            if "epub" in wanted:
-                file = out / "epub" / f"{NAME}-{language}.epub"
-                made = book(html, language, epub.place)
-                epub.write(made, cover(browser, made), file)
-                yield file
-            if "pdf" in wanted:
-                file = out / "pdf" / f"{NAME}-{language}.pdf"
-                pdf.write(book(html, language, pdf.place), browser, file)
-                yield file
+            file = out / "pdf" / f"{NAME}-{language}.pdf"
+            pdf.write(book(html, language, pdf.place), browser, file)
+            yield file
 
 
 def main() -> int:

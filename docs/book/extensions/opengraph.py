@@ -1,15 +1,15 @@
-"""What a page says of itself where it is linked: its description, and the card of a shared link."""
+"""What a page says of itself where it is linked: its title, its description, a picture."""
 
 import re
 from html import escape, unescape
 
 from docutils import nodes
 
-from book.extensions import cards
 from book.paths import language_of
 
 LONGEST = 200  # characters of a description; what is beyond is cut off by those who show it
-ON_CARD = {"zh": 60, "en": 110}  # characters of two lines
+PICTURE = "_static/card.{}.png"  # one a language
+SIZE = (1200, 630)  # what those who show them ask for
 
 
 def description(doctree: nodes.document) -> str:
@@ -41,9 +41,7 @@ def describe(app, pagename, templatename, context, doctree) -> None:
         context["title"], context["docstitle"] = f"{words['title']} · {words['tagline']}", ""
     title = unescape(re.sub(r"<[^>]*>", "", context["title"]))
     said = description(doctree)
-    first = fitting(said, ON_CARD[language_of(app.config)])
-    tagline = words["tagline"][0].upper() + words["tagline"][1:]
-    picture = cards.write(app, pagename, tagline if is_front else title, first, doctree)
+    picture = PICTURE.format(language_of(app.config))
     context["shared"] = {"title": title, "description": said, "picture": picture}
     tags = {
         "og:site_name": words["title"],
@@ -53,7 +51,7 @@ def describe(app, pagename, templatename, context, doctree) -> None:
         "og:locale": app.config.language.replace("en", "en_US"),
     }
     if base := app.config.html_baseurl:  # a picture is asked for by its whole address alone
-        size = dict(zip(("og:image:width", "og:image:height"), map(str, cards.SIZE), strict=True))
+        size = dict(zip(("og:image:width", "og:image:height"), map(str, SIZE), strict=True))
         tags |= {"og:url": context["pageurl"], "og:image": base + picture, **size}
         tags["og:image:alt"] = title
     named = {"description": said, "twitter:card": "summary_large_image" if base else "summary"}

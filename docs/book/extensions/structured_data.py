@@ -67,9 +67,10 @@ def describe(app, pagename, templatename, context, doctree) -> None:
         return
     data = json.dumps(structured(app, pagename, context["shared"]), ensure_ascii=False)
     data = data.replace("<", "\\u003c")  # it ends no script
-    name = pagename.rpartition("/")[2]
+    name, root = pagename.rpartition("/")[2], "../" * pagename.count("/")
     context["metatags"] += (
         f'\n<link rel="alternate" type="text/markdown" href="{name}.md">'
+        f'\n<link rel="alternate" type="text/plain" title="llms.txt" href="{root}llms.txt">'
         f'\n<script type="application/ld+json">{data}</script>'
     )
 

@@ -4,7 +4,7 @@
 
 opens it in the browser; Ctrl-C ends it. `--text` prints it, `-o loss.html` writes a page that needs
 nothing else, and both end at once. Here are the command line, the runs and the watching of files;
-`_script` is what a run executes, `_page` what the browser sees.
+`_child` is what a run executes, `_server` what the browser sees.
 """
 
 import argparse
@@ -25,8 +25,8 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from seejax.commands import language
-from seejax.see import _script
-from seejax.see._page import NUMBERS, Shown, served, whole
+from seejax.see import _child
+from seejax.see._server import NUMBERS, Shown, served, whole
 
 POLL_S = 0.1  # how often files are looked at
 GRACE_S = 10.0  # beyond the limit, for a process that cannot end itself
@@ -49,12 +49,12 @@ class Run:
     started ends with it. What the script prints goes to our stderr.
     """
 
-    def __init__(self, request: _script.Request, limit_s: float) -> None:
+    def __init__(self, request: _child.Request, limit_s: float) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="seejax-")
         self.answer, self.hung = (Path(self.folder.name, name) for name in ("answer", "hung"))
         self.limit_s, self.started = limit_s, time.monotonic()
         question = json.dumps(dataclasses.asdict(request))
-        command = [sys.executable, "-P", _script.__file__, question]
+        command = [sys.executable, "-P", _child.__file__, question]
         environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}
         self.process = subprocess.Popen(
             [*command, str(self.answer), str(self.hung), str(limit_s)],
@@ -75,7 +75,7 @@ class Run:
             said = json.loads(self.answer.read_text("utf-8"))
         elif status is None or hung:
             frames = hung.splitlines()[1:]
-            where = "\n".join(frame for frame in frames if _script.__file__ not in frame)
+            where = "\n".join(frame for frame in frames if _child.__file__ not in frame)
             said = {"error": f"not done after {self.limit_s:g} s (--limit); it was here:\n{where}"}
         else:
             said = {"error": f"the interpreter ended with status {status} and drew nothing"}
@@ -117,7 +117,7 @@ def stated(files: Iterable[str]) -> State:
     return found
 
 
-def follow(request: _script.Request, limit_s: float, shown: Shown, seen: State) -> NoReturn:
+def follow(request: _child.Request, limit_s: float, shown: Shown, seen: State) -> NoReturn:
     """Draw after each save of a file in `seen`, for ever; a save while it draws begins again."""
     last, watched = seen, list(seen)
     run: Run | None = None
@@ -165,7 +165,7 @@ def literal(option: str, text: str) -> str:
     return text
 
 
-def parsed(argv: list[str] | None) -> tuple[argparse.Namespace, _script.Request]:
+def parsed(argv: list[str] | None) -> tuple[argparse.Namespace, _child.Request]:
     parser = argparse.ArgumentParser(
         prog="python -m seejax.see",
         description="Draw a function of a script, again after each save.",
@@ -175,7 +175,7 @@ def parsed(argv: list[str] | None) -> tuple[argparse.Namespace, _script.Request]
     add = parser.add_argument
     add("function", metavar="SCRIPT.py:FUNCTION")
     add("arguments", metavar="ARGUMENT", nargs="*", help="see below")
-    add("--picture", default="trace", help=f"one of {', '.join(_script.PICTURES)}")
+    add("--picture", default="trace", help=f"one of {', '.join(_child.PICTURES)}")
     add("--static", action="append", default=[], metavar="NAME", help="a static argument")
     add("--argnums", default="0", help="for grad, as jax.grad has it")
     add("--in-axes", default="0", help="for axes, as jax.vmap has it, such as '(None,0)'")
@@ -192,17 +192,17 @@ def parsed(argv: list[str] | None) -> tuple[argparse.Namespace, _script.Request]
         script, name = options.function, ""
     if not Path(script).is_file():
         refuse(f"there is no file {script}")
-    if options.picture not in _script.PICTURES:
-        refuse(f"there is no picture {options.picture}; there is {', '.join(_script.PICTURES)}")
+    if options.picture not in _child.PICTURES:
+        refuse(f"there is no picture {options.picture}; there is {', '.join(_child.PICTURES)}")
     if not options.limit > 0:
         refuse(f"--limit needs seconds, more than 0, got {options.limit:g}")
     for argument in options.arguments:
         try:
-            _script.split(argument)
-        except _script.Usage as error:
+            _child.split(argument)
+        except _child.Usage as error:
             refuse(str(error))
     axes = literal("--in-axes", options.in_axes), literal("--out-axes", options.out_axes)
-    return options, _script.Request(
+    return options, _child.Request(
         str(Path(script).resolve()),
         name,
         options.arguments,
@@ -265,7 +265,7 @@ def main(argv: list[str] | None = None) -> int:
                 opened(url)
             seen = stated(answer.get("files", ())) | seen
             follow(request, options.limit, shown, seen)
-    except _script.Usage as error:
+    except _child.Usage as error:
         refuse(str(error))
     except KeyboardInterrupt:
         return 130 if once else 0

@@ -9,10 +9,10 @@ import jax
 import jax.extend.core as jex_core
 
 from seejax.see import _jax_private, _jaxpr, _source
+from seejax.see._i18n import count
 from seejax.see._jaxpr import short_dtype
 from seejax.see._parts import HUES, Column, Line, Pane, Span, Spans, Table, joined
 from seejax.see._picture import Picture
-from seejax.see._words import count
 
 _TAG = "seejax_one_"
 _SIGN = "ᴮ"  # behind the length of the batch axis

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 
 from seejax.see import _jax_private
+from seejax.see._i18n import count
 from seejax.see._parts import Bar, Column, Span, Spans, Table, joined
 from seejax.see._picture import Picture
 from seejax.see._signature import (
@@ -27,7 +28,6 @@ from seejax.see._signature import (
     told,
     typed_leaf,
 )
-from seejax.see._words import count
 
 _TRACE = "/jax/core/compile/jaxpr_trace_duration"
 _COMPILE = (

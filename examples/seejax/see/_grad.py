@@ -10,12 +10,12 @@ import jax.extend.core as jex_core
 import jax.numpy as jnp
 import numpy as np
 
-from seejax.see import _jax_private, _jaxpr, _source, _words
-from seejax.see._flow import Flow
+from seejax.see import _i18n, _jax_private, _jaxpr, _source
+from seejax.see._dataflow import Flow
 from seejax.see._jaxpr import short_dtype
+from seejax.see._locate import Node, Placed, Places
 from seejax.see._parts import Column, Line, Pane, Span, Spans, Table, joined
 from seejax.see._picture import Picture
-from seejax.see._place import Node, Placed, Places
 
 _NAMES = 3  # so many are named of values alike
 
@@ -198,8 +198,8 @@ class Grad(Picture):
         spans = [Span("forward", word=True), Span(" "), _equations(counts[0])]
         spans += [Span(", ", word=True), Span("backward", word=True), Span(" ")]
         spans += [_equations(counts[1]), Span(" · ")]
-        spans += [Span(f"{_words.size(self.bytes)} cross", word=True), Span(", ", word=True)]
-        spans += [Span(f"{_words.size(self.kept_bytes)} of it computed", word=True)]
+        spans += [Span(f"{_i18n.size(self.bytes)} cross", word=True), Span(", ", word=True)]
+        spans += [Span(f"{_i18n.size(self.kept_bytes)} of it computed", word=True)]
         legend = [("ᵀ", "backward")]
         if any(step.recomputed for step in self.backward):
             legend.append(("↻", "recomputed"))
@@ -256,7 +256,7 @@ class Grad(Picture):
             links = tuple(start + k for k in rest)
             name += (Span(" "), Span(f"… {n} alike", links=links, word=True))
         typed = f"{short_dtype(c.dtype)}[{','.join(map(str, c.shape))}]"
-        size = "" if c.bytes is None else _words.size(n * c.bytes)
+        size = "" if c.bytes is None else _i18n.size(n * c.bytes)
         made: list[Span] = [Span(c.kind, word=True)]
         if c.made_by:
             makers = [self.crossing[k].made_by for k in group]
@@ -278,7 +278,7 @@ def _recomputed(node: Node | None) -> bool:
 
 
 def _equations(n: int) -> Span:
-    return Span(_words.count(n, "equation"), word=True)
+    return Span(_i18n.count(n, "equation"), word=True)
 
 
 def _differentiable(dtype: Any) -> bool:
@@ -299,7 +299,7 @@ def _positions(argnums: Any, n: int) -> list[int]:
         if not isinstance(i, int) or isinstance(i, bool):
             raise TypeError(f"argnums must be an int or a tuple of int, got {argnums!r}")
         if not -n <= i < n:
-            given = _words.count(n, "argument")
+            given = _i18n.count(n, "argument")
             raise ValueError(f"argnums has {i}, f got {given} by position")
     return list(dict.fromkeys(i % n for i in several))
 

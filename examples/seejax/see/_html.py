@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from seejax.see._i18n import chinese
 from seejax.see._parts import Bar, Chart, Line, Note, Pane, Span, Spans, Table, text
-from seejax.see._words import chinese
 
 STATIC = pathlib.Path(__file__).parent
 """The folder that holds `see.css` and `see.js`, for a site that serves them once a page."""

@@ -11,10 +11,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from seejax.see._i18n import count
 from seejax.see._jaxpr import short_dtype
 from seejax.see._parts import Line, Pane, Span, Spans, joined
 from seejax.see._picture import Picture
-from seejax.see._words import count
 
 _MOST = 8  # keys of one split that are drawn though nothing is known of them
 _DEEPEST = 12  # levels of indentation; a chain that goes on is not pushed off a phone

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from seejax.see import _jax_private, _jaxpr, _source, _words
+from seejax.see import _i18n, _jax_private, _jaxpr, _source
 from seejax.see._parts import Bar, Column, Span, Spans, Table
 from seejax.see._picture import Picture
 
@@ -103,9 +103,9 @@ class Memory(Picture):
         self.devices = _devices(compiled)
 
     def summary(self) -> Spans:
-        said = [_words.size(self.need.total)]
+        said = [_i18n.size(self.need.total)]
         if self.kept:
-            said.append(f"{_words.size(self.kept.total)} without donation")
+            said.append(f"{_i18n.size(self.kept.total)} without donation")
         if self.devices > 1:
             said.append(f"on each of {self.devices} devices")
         spans = [span for each in said for span in (Span(", ", word=True), Span(each, word=True))]
@@ -134,7 +134,7 @@ class Memory(Picture):
                 (
                     (Span(title, word=True),),
                     *(_said(need, name) for name in columns),
-                    (Span(_words.size(need.total)),),
+                    (Span(_i18n.size(need.total)),),
                     Bar(tuple((f"m-{kind}", n / most) for kind, n in _shares(need))),
                 )
                 for title, need in needs.items()
@@ -155,7 +155,7 @@ def _worth(n: int) -> bool:
 
 def _said(need: Need, column: str) -> Spans:
     n = getattr(need, column.split()[0])
-    return (Span("−" * (column == "taken over" and n > 0) + _words.size(n)),)
+    return (Span("−" * (column == "taken over" and n > 0) + _i18n.size(n)),)
 
 
 def _shares(need: Need) -> Iterable[tuple[str, int]]:

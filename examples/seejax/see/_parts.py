@@ -10,7 +10,7 @@ class Span:
 
     Attributes:
       kind: how it looks, a class in `see.css` without its `see-`; several stand side by side.
-      word: it is one of our own words (`_words`), not of the program that is shown.
+      word: it is one of our own words (`_i18n`), not of the program that is shown.
       links: numbers of what it is; in the same picture, whatever shares one lights up together.
       part_of: numbers of what it is a piece of: lit with them, but does not light them.
     """

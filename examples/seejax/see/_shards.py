@@ -9,10 +9,10 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, Sharding
 
+from seejax.see._i18n import count, size
 from seejax.see._parts import HUES, Column, Line, Pane, Span, Spans, Table, joined
 from seejax.see._picture import Picture
 from seejax.see._tree import described
-from seejax.see._words import count, size
 
 _WIDE = 42  # letters that a phone has room for; a grid that is wider becomes a list of blocks
 _MOST = 60  # rows of a table

@@ -11,10 +11,10 @@ from typing import Any, Self
 
 import jax
 
+from seejax.see._i18n import count
 from seejax.see._parts import Block, Chart, Line, Pane, Part, Row, Span, Spans
 from seejax.see._picture import Picture
 from seejax.see._profile import Event, events_of, listen
-from seejax.see._words import count
 
 
 class Timeline(Picture):

@@ -7,11 +7,11 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from seejax.see import _hlo, _jax_private, _jaxpr, _source, _stablehlo, _tie
+from seejax.see import _hlo, _jax_private, _jaxpr, _match_hlo, _source, _stablehlo
+from seejax.see._i18n import count
+from seejax.see._locate import Placed, Places
 from seejax.see._parts import Line, Pane, Span, Spans, joined
 from seejax.see._picture import Picture
-from seejax.see._place import Placed, Places
-from seejax.see._words import count
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Trace(Picture):
         self._places = Places(f)
         self._rows: list[_hlo.Row] = []
         self._lowered: tuple[list[_stablehlo.Line], bool] = [], True
-        self._ties = _tie.Ties(True)
+        self._ties = _match_hlo.Ties(True)
         self._run(f, args, kwargs, options, stablehlo)
         self._places.show()
         self._finish()
@@ -92,14 +92,14 @@ class Trace(Picture):
             return
         computations = _hlo.parse(self.hlo)
         nodes = self._places.nodes
-        self._ties = _tie.tie(traced, self.hlo, computations, len(nodes))
+        self._ties = _match_hlo.tie(traced, self.hlo, computations, len(nodes))
         self.exact = self._ties.exact and not self._ties.unknown
         if not self._ties.exact:
             places = [
                 (n.eqn.primitive.name, (n.span.file, n.span.line) if n.span else None)
                 for n in nodes
             ]
-            _tie.by_line(self.hlo, computations, places)
+            _match_hlo.by_line(self.hlo, computations, places)
         self._rows = _hlo.rows(computations)
 
     def _finish(self) -> None:

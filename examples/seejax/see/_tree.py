@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from seejax.see import _words
+from seejax.see import _i18n
 from seejax.see._jaxpr import short_dtype
 from seejax.see._parts import Column, Line, Pane, Span, Spans, Table
 from seejax.see._picture import Picture
@@ -240,9 +240,9 @@ class Tree(Picture):
 
     def summary(self) -> Spans:
         if self.other:
-            return (Span(_words.count(len(self.differences), "difference"), word=True),)
+            return (Span(_i18n.count(len(self.differences), "difference"), word=True),)
         n, unknown = len(self.leaves), sum(leaf.bytes is None for leaf in self.leaves)
-        said = [f"{n} {'leaf' if n == 1 else 'leaves'}", _words.size(self.bytes)]
+        said = [f"{n} {'leaf' if n == 1 else 'leaves'}", _i18n.size(self.bytes)]
         said += [f"{unknown} of unknown size"] * bool(unknown)
         spans = [span for each in said for span in (Span(", ", word=True), Span(each, word=True))]
         return tuple(spans[1:])
@@ -298,7 +298,7 @@ def _told(node: _Node, marked: bool) -> Spans:
     if leaf := node.leaf:
         size = Span("size unknown", "t", word=True)
         if leaf.bytes is not None:
-            size = Span(_words.size(leaf.bytes), "t")
+            size = Span(_i18n.size(leaf.bytes), "t")
         kind = () if leaf.dtype is None else (Span(f"  {leaf.type}", "t"),)
         return Span(str(leaf), wavy), Span("  "), size, *kind
     if node.absent:

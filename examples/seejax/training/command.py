@@ -24,7 +24,7 @@ PROGRAM = "python -m seejax.training"
 
 
 @dataclasses.dataclass(frozen=True)
-class Here:
+class RunOptions:
     """How it is run here. --resume takes none of it from the run: give it again, as the line to go
     on with does that a stopped run prints."""
 
@@ -45,7 +45,7 @@ class Here:
 
 
 @dataclasses.dataclass(frozen=True)
-class Several:
+class DistributedOptions:
     """Several processes, each with the same arguments."""
 
     distributed: bool = False
@@ -69,8 +69,10 @@ class Options:
     """
 
     config: OmitArgPrefixes[Config] = dataclasses.field(default_factory=Config)
-    here: OmitArgPrefixes[Here] = dataclasses.field(default_factory=Here)
-    several: OmitArgPrefixes[Several] = dataclasses.field(default_factory=Several)
+    here: OmitArgPrefixes[RunOptions] = dataclasses.field(default_factory=RunOptions)
+    several: OmitArgPrefixes[DistributedOptions] = dataclasses.field(
+        default_factory=DistributedOptions
+    )
 
 
 def _parse(argv: list[str] | None, config: Config | None = None) -> Options:
@@ -82,7 +84,7 @@ def _go_on(options: Options) -> str:
     """The line that resumes this run; the hyperparameters are in its folder."""
     here = dataclasses.replace(options.here, resume=True)
     words = []
-    for part, usual in ((here, Here()), (options.several, Several())):
+    for part, usual in ((here, RunOptions()), (options.several, DistributedOptions())):
         for name, value in vars(part).items():
             if value != getattr(usual, name):
                 words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
@@ -143,7 +145,7 @@ def main(argv: list[str] | None = None) -> int:
         go_on = _go_on(options)
         if several.distributed:
             _join(several)
-        elif several != Several():
+        elif several != DistributedOptions():
             raise RunError("an address or a number of processes needs --distributed")
     except (RunError, ValueError) as error:
         _refuse(error)
@@ -192,7 +194,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _join(several: Several) -> None:
+def _join(several: DistributedOptions) -> None:
     """Become one of several processes."""
     # Gloo, which sums over CPUs, reports its connections to the file descriptor of stdout.
     sys.stdout = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, closefd=False)

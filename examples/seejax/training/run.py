@@ -5,10 +5,12 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from etils import epath
 from tqdm import tqdm
 
 from seejax.training import digits, folder, parallel, records
@@ -79,160 +81,250 @@ def train(
             f"batch_size {config.batch_size}: it is split evenly over {mesh.size} devices, "
             f"so a multiple of {mesh.size} is needed"
         )
-
     splits = {
         name: jax.tree.map(jnp.asarray, digits.load(config.dataset, name, data_dir))
         for name in digits.SPLITS
     }
-    n = len(splits["train"].labels)
-    if config.batch_size > n:
-        raise RunError(f"batch_size {config.batch_size}: {config.dataset} has {n} examples")
-    epoch_steps = n // config.batch_size
-    total = config.epochs * epoch_steps
-    init_key, order_key = jax.random.split(jax.random.key(config.seed))
-    images = splits["train"].images
-    dtype = jnp.bfloat16 if config.bf16 else jnp.float32
-    network = classifier(config.model, images.shape[1:], dtype=dtype)
-    state = create_state(init_key, network, images[:1], config.make_optimizer(total))
     if mesh is not None:  # all processes meet here, and none has written anything before
         parallel.assert_same((config, resume, save_every, best))
-        state, splits = parallel.replicate((state, splits), mesh)
-    images, labels = splits["train"]
-
     first = jax.process_index() == 0
-    speak = say if first else lambda line: None
-    with contextlib.ExitStack() as stack:
+    run = _Run(config, workdir, splits, save_every, mesh, say if first else lambda line: None)
+    with _claimed(workdir, config, resume), contextlib.ExitStack() as stack:
+        run.checkpoints = Checkpoints(folder.absolute(workdir) / folder.CHECKPOINTS, best)
+        stack.callback(run.checkpoints.close)
+        resumed = resume and run.restore()
         with _together():
             if first:
+                folder.write_config(workdir, config)
+        if resumed:
+            run.say_where()
+        if first:
+            run.records.append(stack.enter_context(records.tensorboard(workdir, config)))
+        if first and use_wandb:
+            run.records.append(stack.enter_context(records.wandb(workdir, config)))
+        for epoch in run.history:
+            run.record(epoch)
+        run.train(asked_to_stop, workdir / "profile" if profile else None)
+        run.warn_of_guessing()
+    return run.state, run.history
+
+
+class _Run:
+    """A run that has begun: its training state, how far it has got, and what of it is not told yet.
+
+    Attributes:
+      step: how many steps have been taken, in all epochs.
+      totals: sums over the steps of the epoch that is begun, as `steps.Sums` has them.
+      saved_at: the step of the last checkpoint.
+      untold: epochs that have ended, each with its line, since the last checkpoint that is safe.
+      records: where each epoch is recorded; none but in the first process.
+    """
+
+    checkpoints: Checkpoints
+
+    def __init__(
+        self,
+        config: Config,
+        workdir: epath.Path,
+        splits: dict[str, Any],  # of each split a `digits.Split` of arrays of JAX
+        save_every: int,
+        mesh: jax.sharding.Mesh | None,
+        say: Callable[[str], object],
+    ) -> None:
+        self.config, self.workdir, self.splits = config, workdir, splits
+        self.save_every, self.mesh, self.say = save_every, mesh, say
+        self.examples = len(splits["train"].labels)
+        if config.batch_size > self.examples:
+            raise RunError(
+                f"batch_size {config.batch_size}: {config.dataset} has {self.examples} examples"
+            )
+        self.epoch_steps = self.examples // config.batch_size
+        self.total_steps = config.epochs * self.epoch_steps
+        init_key, self.order_key = jax.random.split(jax.random.key(config.seed))
+        images = splits["train"].images
+        dtype = jnp.bfloat16 if config.bf16 else jnp.float32
+        network = classifier(config.model, images.shape[1:], dtype=dtype)
+        tx = config.make_optimizer(self.total_steps)
+        self.state = create_state(init_key, network, images[:1], tx)
+        if mesh is not None:
+            self.state, self.splits = parallel.replicate((self.state, splits), mesh)
+        self.step = self.saved_at = self.pieces = 0
+        self.history: list[Epoch] = []
+        self.totals = np.zeros(3)
+        self.untold: list[tuple[Epoch, str]] = []
+        self.records: list[records.Record] = []
+
+    # -- where it goes on --------------------------------------------------------------------------
+
+    def restore(self) -> bool:
+        """Go on from the last checkpoint that is as it was saved; whether there is one."""
+        found = self.checkpoints.restore(self.state)
+        if not found:
+            return False
+        self.step, self.state, saved, damaged = found
+        self.saved_at = self.step
+        self.history, self.totals = saved["history"], np.array(saved["totals"])
+        for line in damaged:
+            self.say(f"{line}; it was moved to {self.workdir / 'damaged'}")
+        if self.step > self.total_steps:
+            done, asked = len(self.history), self.config.epochs
+            raise RunError(f"{self.workdir} has {done} epochs already, {asked} asked")
+        return True
+
+    def say_where(self) -> None:
+        epochs, further = divmod(self.step, self.epoch_steps)
+        self.say(
+            f"resumed after epoch {epochs}" + (f", {further} steps further" if further else "")
+        )
+
+    # -- epochs and their pieces -------------------------------------------------------------------
+
+    def train(self, asked_to_stop: Callable[[], bool], profile: epath.Path | None) -> None:
+        """The epochs that are left, or until it is asked to stop."""
+        numbers = tqdm(
+            range(self.step // self.epoch_steps + 1, self.config.epochs + 1),
+            initial=len(self.history),
+            total=self.config.epochs,
+            unit="epoch",
+            disable=None if jax.process_index() == 0 else True,  # None: unless stderr is a terminal
+            leave=False,
+        )
+        for number in numbers:
+            if self.patience_is_over():
+                break
+            for batches in self.batches(number):
+                if not parallel.everywhere(not asked_to_stop()):
+                    self.stop(number)
+                with contextlib.ExitStack() as stack:
+                    if profile and self.pieces == 1:  # the first one compiles
+                        stack.enter_context(jax.profiler.trace(os.fspath(profile)))
+                    self.train_piece(number, batches)
+                if self.untold and not self.checkpoints.busy():
+                    self.tell_when_safe()
+                if self.save_every and self.due() and self.step % self.epoch_steps:
+                    self.save()
+            self.end_epoch(number)
+        self.tell_when_safe()
+
+    def batches(self, number: int) -> Iterator[jax.Array]:
+        """The pieces of an epoch that are left: of each the order, int32 (steps, batch)."""
+        key = jax.random.fold_in(self.order_key, number)
+        order = digits.epoch_order(key, self.examples, self.config.batch_size)
+        for begin in range(self.step % self.epoch_steps, self.epoch_steps, PIECE):
+            piece = order[begin : begin + PIECE]
+            yield piece if self.mesh is None else parallel.shard(piece, self.mesh, axis=1)
+
+    def train_piece(self, number: int, batches: jax.Array) -> None:
+        images, labels = self.splits["train"]
+        self.state, sums = train_epoch(self.state, images, labels, batches)
+        sums = jax.device_get(sums)
+        for i in np.flatnonzero(~np.isfinite(sums.loss))[:1]:
+            raise Diverged(
+                f"the loss of step {self.step + i + 1}, in epoch {number}, is {sums.loss[i]}"
+            )
+        # Piece by piece, so that a run which was stopped between two of them has the same bits.
+        self.totals += [part.sum(dtype=np.float64) for part in sums]
+        self.step, self.pieces = self.step + len(batches), self.pieces + 1
+
+    def stop(self, number: int) -> NoReturn:
+        if self.step > self.saved_at:
+            self.save()
+        self.tell_when_safe()
+        raise Stopped(f"stopped at step {self.step}, in epoch {number}")
+
+    def end_epoch(self, number: int) -> None:
+        """Measure it, and save it where a checkpoint is due."""
+        epoch = self.measured(number)
+        self.history.append(epoch)
+        self.totals = np.zeros(3)
+        line = (
+            f"epoch {number:{len(str(self.config.epochs))}}/{self.config.epochs}   "
+            "loss {loss:.4f}  accuracy {accuracy:.4f}   validation: "
+            "loss {validation_loss:.4f}  accuracy {validation_accuracy:.4f}"
+        ).format_map(epoch)
+        if self.due() or number == self.config.epochs or self.patience_is_over():
+            self.save(epoch["validation_loss"])
+            line += "   saved"
+        self.untold.append((epoch, line))
+
+    def measured(self, number: int) -> Epoch:
+        """An epoch as the history has it."""
+        loss, correct, count = self.totals.tolist()
+        epoch = {"epoch": number, "loss": loss / count, "accuracy": correct / count}
+        for split in ("validation", "test"):
+            means = evaluate(self.state, *self.splits[split]).means()
+            epoch |= {f"{split}_{name}": value for name, value in means.items()}
+        for name, value in epoch.items():
+            if not math.isfinite(value):
+                raise Diverged(f"the {name} of epoch {number} is {value}")
+        return epoch | {"learning_rate": self.config.learning_rate, "time": time.time()}
+
+    def patience_is_over(self) -> bool:
+        losses, patience = [e["validation_loss"] for e in self.history], self.config.early_stopping
+        return 0 < patience <= len(losses) - 1 - int(np.argmin(losses)) if losses else False
+
+    # -- what is saved, and what is said of it -----------------------------------------------------
+
+    def due(self) -> bool:
+        return self.step - self.saved_at >= self.save_every
+
+    def save(self, best_of: float | None = None) -> None:
+        """Begin to write a checkpoint, after the last one is safe.
+
+        Args:
+          best_of: by which number it may be the best; None: within an epoch there is none.
+        """
+        if bad := _not_finite(self.state):
+            raise Diverged(f"{bad} is not finite after step {self.step}: the training diverged")
+        self.tell_when_safe()
+        run = {
+            "config": vars(self.config),
+            "history": [*self.history],
+            "totals": self.totals.tolist(),
+        }
+        self.checkpoints.save(self.step, self.state, run, best_of)
+        self.saved_at = self.step
+
+    def tell_when_safe(self) -> None:
+        """Wait for the checkpoint that is being written, then record and say what it holds."""
+        self.checkpoints.wait()
+        for epoch, line in self.untold:
+            self.record(epoch)
+            self.say(line)
+        self.untold.clear()
+
+    def record(self, epoch: Epoch) -> None:
+        for record in self.records:
+            record(epoch)
+
+    def warn_of_guessing(self) -> None:
+        loss, guess = (
+            self.history[-1]["loss"],
+            math.log(len(np.unique(self.splits["train"].labels))),
+        )
+        if loss > guess:
+            self.say(
+                f"warning: a loss of {loss:.4g} is worse than that of guessing, "
+                f"{guess:.4g}: lower the learning rate"
+            )
+
+
+@contextlib.contextmanager
+def _claimed(workdir: epath.Path, config: Config, resume: bool) -> Iterator[None]:
+    """The folder is this run's alone, and all its processes see it."""
+    with contextlib.ExitStack() as stack:
+        with _together():
+            if jax.process_index() == 0:
                 stack.enter_context(folder.locked(workdir))
                 folder.check(workdir, config, resume)  # another may have been quicker
         with _together():
             if not workdir.exists() and folder.is_local(workdir):
                 raise RunError(f"{workdir} is not one folder that all processes see")
-        checkpoints = Checkpoints(folder.absolute(workdir) / folder.CHECKPOINTS, best)
-        stack.callback(checkpoints.close)
-
-        step, history, totals = 0, [], np.zeros(3)
-        if found := (checkpoints.restore(state) if resume else None):
-            step, state, saved, damaged = found
-            history, totals = saved["history"], np.array(saved["totals"])
-            for line in damaged:
-                speak(f"{line}; it was moved to {workdir / 'damaged'}")
-        if step > total:
-            raise RunError(f"{workdir} has {len(history)} epochs already, {config.epochs} asked")
-        with _together():
-            if first:
-                folder.write_config(workdir, config)
-        if found:
-            within = f", {step % epoch_steps} steps further" if step % epoch_steps else ""
-            speak(f"resumed after epoch {step // epoch_steps}{within}")
-
-        tell_all = []
-        if first:
-            tell_all.append(stack.enter_context(records.tensorboard(workdir, config)))
-        if first and use_wandb:
-            tell_all.append(stack.enter_context(records.wandb(workdir, config)))
-        for epoch in history:
-            for tell in tell_all:
-                tell(epoch)
-
-        saved_at, pieces, untold = step, 0, list[tuple[Epoch, str]]()
-
-        def told_when_safe() -> None:
-            checkpoints.wait()
-            for epoch, line in untold:
-                for tell in tell_all:
-                    tell(epoch)
-                speak(line)
-            untold.clear()
-
-        def save(best_of: float | None = None) -> None:
-            nonlocal saved_at
-            if bad := _not_finite(state):
-                raise Diverged(f"{bad} is not finite after step {step}: the training diverged")
-            told_when_safe()
-            run = {"config": vars(config), "history": [*history], "totals": totals.tolist()}
-            checkpoints.save(step, state, run, best_of)
-            saved_at = step
-
-        def due() -> bool:
-            return step - saved_at >= save_every
-
-        bar = tqdm(
-            range(step // epoch_steps + 1, config.epochs + 1),
-            initial=len(history),
-            total=config.epochs,
-            unit="epoch",
-            disable=None if first else True,  # None: unless stderr is a terminal
-            leave=False,
-        )
-        for number in bar:
-            if _patience_is_over(history, config.early_stopping):
-                break
-            order = digits.epoch_order(jax.random.fold_in(order_key, number), n, config.batch_size)
-            for begin in range(step % epoch_steps, epoch_steps, PIECE):
-                if not parallel.everywhere(not asked_to_stop()):
-                    if step > saved_at:
-                        save()
-                    told_when_safe()
-                    raise Stopped(f"stopped at step {step}, in epoch {number}")
-                batches = order[begin : begin + PIECE]
-                if mesh is not None:
-                    batches = parallel.shard(batches, mesh, axis=1)
-                traced = profile and pieces == 1  # the first one compiles
-                where = os.fspath(workdir / "profile")
-                with jax.profiler.trace(where) if traced else contextlib.nullcontext():
-                    state, sums = train_epoch(state, images, labels, batches)
-                    sums = jax.device_get(sums)
-                for i in np.flatnonzero(~np.isfinite(sums.loss))[:1]:
-                    raise Diverged(
-                        f"the loss of step {step + i + 1}, in epoch {number}, is {sums.loss[i]}"
-                    )
-                # In pieces, as a run has done that was stopped between two of them: the same bits.
-                totals += [part.sum(dtype=np.float64) for part in sums]
-                step, pieces = step + len(batches), pieces + 1
-                if untold and not checkpoints.busy():
-                    told_when_safe()
-                if save_every and due() and step % epoch_steps:
-                    save()
-            loss, correct, count = totals.tolist()
-            epoch = {"epoch": number, "loss": loss / count, "accuracy": correct / count}
-            for split in ("validation", "test"):
-                means = evaluate(state, *splits[split]).means()
-                epoch |= {f"{split}_{name}": value for name, value in means.items()}
-            for name, value in epoch.items():
-                if not math.isfinite(value):
-                    raise Diverged(f"the {name} of epoch {number} is {value}")
-            epoch |= {"learning_rate": config.learning_rate, "time": time.time()}
-            history.append(epoch)
-            totals = np.zeros(3)
-            line = (
-                f"epoch {number:{len(str(config.epochs))}}/{config.epochs}   "
-                "loss {loss:.4f}  accuracy {accuracy:.4f}   validation: "
-                "loss {validation_loss:.4f}  accuracy {validation_accuracy:.4f}"
-            ).format_map(epoch)
-            last = number == config.epochs or _patience_is_over(history, config.early_stopping)
-            if due() or last:
-                save(epoch["validation_loss"])
-                line += "   saved"
-            untold.append((epoch, line))
-        told_when_safe()
-        guess = math.log(len(np.unique(labels)))
-        if history[-1]["loss"] > guess:
-            speak(
-                f"warning: a loss of {history[-1]['loss']:.4g} is worse than that of guessing, "
-                f"{guess:.4g}: lower the learning rate"
-            )
-    return state, history
+        yield
 
 
 class Diverged(RunError):
     """A number is infinite or NaN; the message says which, and when. What was saved is good."""
-
-
-def _patience_is_over(history: list[Epoch], patience: int) -> bool:
-    losses = [epoch["validation_loss"] for epoch in history]
-    return 0 < patience <= len(losses) - 1 - int(np.argmin(losses)) if losses else False
 
 
 @contextlib.contextmanager

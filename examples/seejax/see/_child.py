@@ -63,7 +63,7 @@ def split(argument: str) -> tuple[str, str]:
     (('', "_array('f32', (8, 128,))"), ('x', "_array('i32', ())"), ('', '3.0'))
     >>> split("f32[8,")
     Traceback (most recent call last):
-    seejax.see._script.Usage: the argument f32[8, is neither an array such as f32[8,128] nor Python
+    seejax.see._child.Usage: the argument f32[8, is neither an array such as f32[8,128] nor Python
     """
     keyword, expression = "", argument
     if match := _KEYWORD.fullmatch(argument):

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from seejax.see import _html, _script
+from seejax.see import _child, _html
 from seejax.see._html import _said
 
 NUMBERS = "array arguments: floats are standard normal, integers 0, booleans True"
@@ -203,7 +203,7 @@ def served(shown: Shown, port: int) -> Iterator[str]:
         server = Server(("127.0.0.1", port), Handler)
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error
-        raise _script.Usage(f"port {port} cannot be used: {why}") from None
+        raise _child.Usage(f"port {port} cannot be used: {why}") from None
     hosts = tuple(f"{name}:{server.server_port}" for name in ("127.0.0.1", "localhost"))
     server.RequestHandlerClass = type("Bound", (Handler,), {"shown": shown, "hosts": hosts})
     threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()

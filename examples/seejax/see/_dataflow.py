@@ -6,7 +6,7 @@ from typing import Any
 import jax.extend.core as jex_core
 
 from seejax.see import _jax_private, _jaxpr
-from seejax.see._place import Node
+from seejax.see._locate import Node
 
 
 class Flow:
