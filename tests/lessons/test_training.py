@@ -346,7 +346,9 @@ def largest(place: Path) -> Path:
 DAMAGE = {
     "a bit of the arrays": lambda place: turn_a_bit(largest(place / "state")),
     "a bit of the history": lambda place: turn_a_bit(place / "run" / "metadata"),
+    "cut off": lambda place: os.truncate(largest(place / "state"), 100),
     "a file is missing": lambda place: (place / "state" / "_METADATA").unlink(),
+    "empty": lambda place: os.truncate(place / "run" / "metadata", 0),
 }
 
 
@@ -389,7 +391,7 @@ def test_another_network_is_told_as_such(copied, data_dir, monkeypatch, capsys):
     assert content(copied) == was
 
 
-@pytest.mark.parametrize("text", [None, "{", '{"seed": 0}'])
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"seed": 0}'])
 def test_a_lost_config_is_found_in_the_checkpoint(text, copied, undisturbed, data_dir, capsys):
     (copied / "config.json").unlink()
     if text:
