@@ -49,7 +49,8 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
 # The fixtures that need the built site, a browser, or the build of a small book.
-NEEDS = {"site": "site", "browser": "browser", "built": "build", "small": "build"}
+NEEDS = {"site": "site", "browser": "browser"}
+NEEDS |= dict.fromkeys(("built", "small", "public"), "build")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import json
 import os
 import random
 import subprocess
@@ -155,19 +156,29 @@ def test_sources_of_a_lazy_package_are_those_of_the_names_used(
     assert found == read | {"pack/__init__.py"}
 
 
-@pytest.mark.parametrize("picture", ["axes", "calls", "grad", "keys", "memory", "timeline", "tree"])
-def test_sources_of_a_picture_are_what_drawing_it_imports(picture: str) -> None:
-    """All that a fresh interpreter loads for a picture, and not the other pictures."""
-    cell = f"from seejax import see\nsee.{picture}"
-    ran = [sys.executable, "-c", f"{cell}\nimport sys; print(*sys.modules, sep='\\n')"]
-    loaded = subprocess.run(ran, capture_output=True, encoding="utf8", timeout=120, check=True)
-    files = {keys.file_of(name) for name in loaded.stdout.split() if name.startswith("seejax")}
-    found = {path for path in keys.sources(notebook(cell)) if path.suffix == ".py"}
-    assert files <= found
-    others = {f"_{name}.py" for name in ("trace", "keys", "memory", "timeline")} - {
-        f"_{picture}.py"
-    }
-    assert not others & {path.name for path in found}
+LOADED = """
+import json, sys
+loaded = {}
+for picture in sys.argv[1:]:
+    for name in [name for name in sys.modules if name.startswith("seejax")]:
+        del sys.modules[name]
+    exec(f"from seejax import see\\nsee.{picture}")
+    loaded[picture] = [name for name in sys.modules if name.startswith("seejax")]
+print(json.dumps(loaded))
+"""
+
+
+def test_sources_of_a_picture_are_what_drawing_it_imports() -> None:
+    """All that an interpreter loads for a picture, and not the other pictures."""
+    pictures = ["axes", "calls", "grad", "keys", "memory", "timeline", "tree"]
+    ran = [sys.executable, "-c", LOADED, *pictures]
+    done = subprocess.run(ran, capture_output=True, encoding="utf8", timeout=120, check=True)
+    for picture, loaded in json.loads(done.stdout).items():
+        cell = f"from seejax import see\nsee.{picture}"
+        found = {path for path in keys.sources(notebook(cell)) if path.suffix == ".py"}
+        assert {keys.file_of(name) for name in loaded} <= found
+        others = {"trace", "keys", "memory", "timeline"} - {picture}
+        assert not {f"_{name}.py" for name in others} & {path.name for path in found}
 
 
 def test_lazy_packages_have_the_names_that_they_list() -> None:

@@ -22,7 +22,7 @@ def looks_at(page: str, item: pytest.Item) -> bool:
         return page in stems
     fixtures = [each[-1].func for each in item._fixtureinfo.name2fixturedefs.values()]
     names = {name for f in (item.function, *fixtures) for name in f.__code__.co_names}
-    return bool({"PAGES", "SOURCES"} & names)
+    return bool({"PAGES", "SAMPLE", "SOURCES"} & names)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

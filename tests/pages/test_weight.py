@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from built_site import LANGUAGES, PAGES, SITE, WIDTHS, soup
+from built_site import LANGUAGES, PAGES, SAMPLE, SITE, WIDTHS, soup
 from PIL import Image, ImageChops
 from playwright.sync_api import Browser, Page, expect
 
@@ -207,10 +207,12 @@ def violations(page: Page, **options: object) -> list[str]:
 
 
 @pytest.mark.parametrize(("language", "width"), [("zh", "phone"), ("en", "desk")])
-def test_axe_finds_nothing(page: Page, server: str, language: str, width: str) -> None:
+def test_axe_finds_nothing_on_a_page_of_each_kind(
+    page: Page, server: str, language: str, width: str
+) -> None:
     page.set_viewport_size({"width": WIDTHS[width], "height": 800})
     wrong = []
-    for path in [path for path in [*PAGES, f"{language}/404.html"] if path.startswith(language)]:
+    for path in [path for path in [*SAMPLE, f"{language}/404.html"] if path.startswith(language)]:
         page.goto(f"{server}/{path}")
         wrong += violations(page, **WITHOUT_CONTRAST)
     assert not wrong, "\n".join(wrong)

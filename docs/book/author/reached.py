@@ -18,9 +18,17 @@ from book.paths import ROOT
 
 # What the tests of a folder read that no import tells: patterns of paths.
 READS = {
-    "tests/build": ("docs/*.*", "docs/_*/*", "docs/theme/**/*", "docs/data/*", "docs/book/**/*"),
+    "tests/build": (
+        "docs/*.*",
+        "docs/zh/*",
+        "docs/en/*",
+        "docs/_*/*",
+        "docs/theme/**/*",
+        "docs/data/*",
+        "docs/book/**/*",
+    ),
     "tests/pages": ("docs/**/*", "examples/seejax/**/*", "bench/*.json", "*.md", ".github/**/*"),
-    "tests/tools": ("docs/zh/*", "docs/en/*", "bench/**/*"),
+    "tests/tools": ("docs/en/*", "bench/**/*"),
     "tests/lessons": ("examples/cluster/*", "tests/slurm/*", "bench/*.json"),
 }
 ALL = ("requirements*.lock", "pyproject.toml", "conftest.py", "Makefile")

@@ -12,9 +12,9 @@ from book.paths import ROOT
 @pytest.mark.parametrize(
     ("changed", "within", "without"),
     [
-        ("docs/zh/jit.md", ["pages/test_site", "tools/test_pairs"], ["see/", "lessons/", "build/"]),
+        ("docs/zh/jit.md", ["pages/test_site", "build/test_pairs"], ["see/", "lessons/"]),
         ("examples/seejax/see/_tree.py", ["see/test_tree", "see/test_command"], ["lessons/test_e"]),
-        ("examples/seejax/errors/errors.toml", ["tools/test_errors"], ["see/test_t", "lessons/"]),
+        ("examples/seejax/errors/errors.toml", ["tools/test_errors"], ["see/test_t"]),
         ("docs/book/cache.py", ["build/test_build", "pages/test_outputs"], ["see/", "lessons/"]),
         ("tests/small_book.py", ["build/test_build"], ["see/", "lessons/", "tools/"]),
         ("tests/see/test_tree.py", ["see/test_tree"], ["see/test_trace", "pages/", "build/"]),
