@@ -1,6 +1,7 @@
 """Where the things of the book lie, its languages, and the machine that its pages see."""
 
 import functools
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,17 @@ def language_of(config: Any) -> str:
 
 MYST_EXTENSIONS = ["dollarmath", "colon_fence", "deflist"]
 
-# What the pages see as the machine: the same in both languages, for every builder, in the tests.
-PAGE_ENV = {
+# What JAX is told before it is imported, here and in a reader's notebook.
+JAX_ENV = {
     "JAX_PLATFORMS": "cpu",
     "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
     "JAX_PPRINT_USE_COLOR": "0",
+}
+# What the pages see as the machine: the same in both languages, for every builder, in the tests.
+# SEEJAX_XLA_FLAGS="--xla_cpu_max_isa=SSE4_2" makes it another, whose numbers differ in last bits.
+PAGE_ENV = {
+    **JAX_ENV,
+    "XLA_FLAGS": f"{JAX_ENV['XLA_FLAGS']} {os.environ.get('SEEJAX_XLA_FLAGS', '')}".strip(),
     "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     "PYTHONHASHSEED": "0",
 }

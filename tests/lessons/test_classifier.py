@@ -173,7 +173,7 @@ def test_dropout_is_by_its_key_and_only_while_the_network_learns(model):
     assert not np.array_equal(first, other)
     assert len(np.unique(first, axis=0)) > 1990  # each example has a mask of its own
     used = network.apply(variables, images)
-    assert len(np.unique(used, axis=0)) == 1
+    np.testing.assert_allclose(used, np.broadcast_to(used[:1], used.shape), rtol=1e-5, atol=1e-6)
 
     # What is kept is doubled, so the mean over masks is the network without a mask. BatchNorm of
     # 2000 equal images gives its bias; nothing but Dropout and the last layer come after Dense1.

@@ -22,22 +22,20 @@ from packaging.utils import canonicalize_name
 from book.cache import Kept
 from book.export.plain import glued, plain
 from book.keys import code_cells, imported, sources
-from book.paths import DOCS, LANGUAGES, PAGE_ENV, page_name, project
+from book.paths import DOCS, JAX_ENV, LANGUAGES, page_name, project
 from book.tables import words
 
 FOLDER = "notebooks"  # of a language's site
 PINNED = ("jax", "flax", "optax")  # what decides the outputs; the others, as seejax asks for them
 KERNEL = {"ipython", "matplotlib-inline"}  # a notebook is run by them; another may break its kernel
 
-# What JAX is told before it is imported. The rest of PAGE_ENV is for processes that start anew.
-SETTINGS = {name: value for name, value in PAGE_ENV.items() if name.startswith(("JAX_", "XLA_"))}
 SETTINGS_CELL = "\n".join(
     [
         "import os",
         "",
         "# As on the page: pretended devices on the CPU, also where a GPU is. Before JAX starts.",
         "os.environ |= {",
-        *(f'    "{name}": "{value}",' for name, value in SETTINGS.items()),
+        *(f'    "{name}": "{value}",' for name, value in JAX_ENV.items()),
         "}",
     ]
 )
