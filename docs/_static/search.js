@@ -1,169 +1,284 @@
 // Search: a dialog on every page, which search-open.js loads and opens, and the page search.html?q=…
 // search.py makes the index; a piece of it is loaded when a query needs it.
+"use strict";  // or the functions of the block would be names of the whole page
 {
 const root = new URL("..", document.currentScript.src);  // of the site, above _static
-const SHOWN = 10, LENGTH = 180, BEFORE = 30, PASTED = 60;  // results; of an excerpt; before its first mark; what is longer is spelt right, word for word
-const NAME = 2, PART = .5, ALIKE = .6, ORDER = 1, VERBATIM = 4;  // weights: a name, its part, another name, the order; of what was pasted
 
-// -- pieces: scripts, as a page from the disk may load nothing else
+// -- pieces of the index: scripts, as a page from the disk may load nothing else -----------------
 
-const asked = new Map(), arrive = {};
+const requested = new Map();  // a promise of each piece
+const resolvers = new Map();  // what to call when it has come
 const policy = window.trustedTypes?.createPolicy("search", {createScriptURL: url => url});
-let folder = "";
-window.searchPiece = (name, content) => arrive[name](content);
-const piece = name => {
-  if (!asked.has(name)) asked.set(name, new Promise((resolve, reject) => {
-    const script = document.createElement("script"), url = new URL(`search/${folder}${name}.js`, root).href;
-    arrive[name] = resolve;
-    script.onerror = () => { asked.delete(name); reject(new Error(url)); };
+let folder = "";  // of all pieces but the index, which names it
+
+window.searchPiece = (name, content) => resolvers.get(name)(content);
+
+function piece(name) {
+  if (!requested.has(name)) requested.set(name, new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    const url = new URL(`search/${folder}${name}.js`, root).href;
+    resolvers.set(name, resolve);
+    script.onerror = () => {
+      requested.delete(name);  // the next query asks again
+      reject(new Error(url));
+    };
     script.src = policy?.createScriptURL(url) ?? url;
     document.head.append(script);
   }));
-  return asked.get(name);
-};
-const theIndex = () => piece("index").then(index => (folder = index.folder + "/", index));
+  return requested.get(name);
+}
 
-// -- terms: as search.py makes them, each with its place
+async function loadIndex() {
+  const index = await piece("index");
+  folder = `${index.folder}/`;
+  return index;
+}
 
-const HAN = "\u3400", LATIN = "[\\w\u00c0-\u024f\u0370-\u03ff]+";
+// -- terms: as search.py makes them, each with its place in the text -----------------------------
+
+const HAN = "\u3400";  // the first Chinese character: a run that is not less is Chinese
+const LATIN = "[\\w\u00c0-\u024f\u0370-\u03ff]+";
 const RUN = new RegExp(`[${HAN}-\u9fff]+|\\b[Cc]\\+\\+|\\.?${LATIN}(?:\\.${LATIN})*`, "g");
 const PARTS = /_+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])/;
 const ENDING = /^(.{3,}?)(?:at(?:e[ds]?|ions?|ors?|ing)|ions?|ings?|ments?|able|ly|e(?:d|s|rs?)?|s)$/;
+const NAME = 2, PART = .5;  // what a name of several parts counts, and what each of them
+
+const isChinese = term => term >= HAN;
 const stem = word => word.replace(ENDING, "$1").replace(/(.)\1$/, "$1");
-function* terms(text) {
+
+function* termsOf(text) {
   for (const {0: run, index: at} of text.matchAll(RUN)) {
-    if (run >= HAN)
-      for (let i = 0; i < Math.max(1, run.length - 1); i++) yield [run.slice(i, i + 2), at + i];
-    else if (/^\.?\d/.test(run)) {
-      if (run.length <= 4) yield [run, at];
-    } else yield* code(run, at);
+    if (isChinese(run)) yield* pairsOfCharacters(run, at);
+    else if (!/^\.?\d/.test(run)) yield* termsOfCode(run, at);
+    else if (run.length <= 4) yield {term: run, at, length: run.length, share: 1};
   }
 }
-function* code(run, at) {
-  const share = run.indexOf(".") > 0 ? PART : 1;
+
+function* pairsOfCharacters(run, at) {
+  for (let i = 0; i < Math.max(1, run.length - 1); i++) {
+    const term = run.slice(i, i + 2);
+    yield {term, at: at + i, length: term.length, share: 1};
+  }
+}
+
+// Of lax.scan: lax.scan, lax, .scan, scan; a word is code of one part.
+function* termsOfCode(run, at) {
+  const whole = run.indexOf(".") > 0 ? PART : 1;
   let i = 0;
   for (const name of run.split(".")) {
-    const lower = name.toLowerCase(), parts = name.split(PARTS).filter(part => part);
-    if (name && i + name.length < run.length) yield [run.slice(i).toLowerCase(), at + i, run.length - i, i ? PART : NAME];
-    if (i) yield ["." + lower, at + i - 1, lower.length + 1, share];
-    if (parts.length > 1) yield [lower, at + i, lower.length, NAME * share];
+    const lower = name.toLowerCase();
+    const words = name.split(PARTS).filter(word => word);
+    if (name && i + name.length < run.length)
+      yield {term: run.slice(i).toLowerCase(), at: at + i, length: run.length - i, share: i ? PART : NAME};
+    if (i) yield {term: "." + lower, at: at + i - 1, length: lower.length + 1, share: whole};
+    if (words.length > 1) yield {term: lower, at: at + i, length: lower.length, share: NAME * whole};
     let j = 0;
-    for (const part of parts) {
-      j = name.indexOf(part, j);
-      if (part.length > 1) yield [stem(part.toLowerCase()), at + i + j, part.length, parts.length > 1 ? PART : share];
-      j += part.length;
+    for (const word of words) {
+      j = name.indexOf(word, j);
+      const share = words.length > 1 ? PART : whole;
+      if (word.length > 1) yield {term: stem(word.toLowerCase()), at: at + i + j, length: word.length, share};
+      j += word.length;
     }
     i += name.length + 1;
   }
 }
 
-// -- ranking: what search.py left of BM25
+// -- what is wanted: the terms of a query, and the book's names for what they say ----------------
 
-// Whether `most` letters wrong, missing, too many or swapped make one word of the other.
-const alike = (a, b, most) => {
+const PASTED = 60;  // characters: what is longer was pasted, and is spelt right, word for word
+const SYNONYM = .6, FAINT = .5;  // what another name counts, and a word that says little
+
+function wantedTerms(index, text) {
+  const lastWord = text.search(/[^\s.]*$/);  // perhaps not typed to its end
+  const typed = text.length < PASTED;
+  const faint = new Set(index.faint);
+  const saysLittle = term => isChinese(term) ? [...term].some(character => faint.has(character)) : faint.has(term);
+  const wanted = new Map();
+  for (const {term, at, share} of termsOf(text)) {
+    const weight = share * (typed && saysLittle(term) ? FAINT : 1);
+    wanted.set(term, {term, weight, typed, unfinished: at >= lastWord});
+  }
+  const said = index.same.filter(([theirs]) => theirs.every(term => wanted.has(term)));
+  for (const term of said.flatMap(([, ours]) => ours))
+    if (!wanted.has(term)) wanted.set(term, {term, weight: SYNONYM * (/[._]/.test(term) ? NAME : 1)});
+  return [...wanted.values()];
+}
+
+// Whether at most so many letters wrong, missing, too many or swapped make one word of the other.
+function isAlike(a, b, most) {
   let i = 0;
   while (i < a.length && a[i] === b[i]) i++;
   if (i === a.length && i === b.length) return true;
-  const rest = (m, n) => alike(a.slice(i + m), b.slice(i + n), most - 1);
-  return most > 0 && (rest(1, 0) || rest(0, 1) || rest(1, 1) || a[i] === b[i + 1] && a[i + 1] === b[i] && rest(2, 2));
-};
-const meant = async term => {
-  const words = await piece("words"), found = [];  // by their length
-  for (let most = 1; !found.length && most <= (term.length < 8 ? 1 : 2); most++)
-    for (let n = term.length - most; n <= term.length + most; n++)
-      found.push(...words[n]?.split(" ").filter(word => alike(term, word, most)) ?? []);
+  if (most === 0) return false;
+  const restIsAlike = (ofA, ofB) => isAlike(a.slice(i + ofA), b.slice(i + ofB), most - 1);
+  const swapped = a[i] === b[i + 1] && a[i + 1] === b[i];
+  return restIsAlike(1, 0) || restIsAlike(0, 1) || restIsAlike(1, 1) || swapped && restIsAlike(2, 2);
+}
+
+async function spelledAlike(word) {
+  const byLength = await piece("words");
+  const furthest = word.length < 8 ? 1 : 2;
+  for (let most = 1; most <= furthest; most++) {
+    const found = [];
+    for (let length = word.length - most; length <= word.length + most; length++)
+      for (const other of byLength[length]?.split(" ") ?? [])
+        if (isAlike(word, other, most)) found.push(other);
+    if (found.length) return found;
+  }
+  return [];
+}
+
+// -- ranking: what search.py left of BM25 --------------------------------------------------------
+
+const SHOWN = 10;  // results
+const ORDER = 1, VERBATIM = 4;  // what the order of words counts, and of what was pasted
+
+const termsPiece = (index, term) => Math.max(0, index.terms.findLastIndex(first => first <= term));
+
+async function postings(index, term) {
+  const found = await piece(`terms-${termsPiece(index, term)}`);
+  return Object.hasOwn(found, term) ? found[term] : "";
+}
+
+async function beginningWith(index, start) {
+  const found = [];
+  for (let i = termsPiece(index, start); i <= termsPiece(index, start + "\uffff"); i++)
+    found.push(...Object.keys(await piece(`terms-${i}`)).filter(term => term.startsWith(start)));
   return found;
-};
-// The sections that have a term; else one that it begins, if unfinished; else one alike.
-const find = async (index, {term, factor, typed, unfinished}) => {
-  const where = t => Math.max(0, index.terms.findLastIndex(first => first <= t));
-  const postings = t => piece(`terms-${where(t)}`).then(terms => Object.hasOwn(terms, t) ? terms[t] : "");
-  let names = await postings(term) ? [term] : [];
-  if (!names.length && unfinished && (term.length > 1 || term >= HAN))
-    for (let i = where(term); i <= where(term + "\uffff"); i++)
-      names.push(...Object.keys(await piece(`terms-${i}`)).filter(t => t.startsWith(term)));
-  if (!names.length && typed && /^[a-z]{4,}$/.test(term)) names = await meant(term);
+}
+
+// A term of the book; else those that it begins, if it is unfinished; else those spelled alike.
+async function termsOfBook(index, {term, typed, unfinished}) {
+  if (await postings(index, term)) return [term];
+  if (unfinished && (term.length > 1 || isChinese(term))) {
+    const found = await beginningWith(index, term);
+    if (found.length) return found;
+  }
+  return typed && /^[a-z]{4,}$/.test(term) ? spelledAlike(term) : [];
+}
+
+// The sections that say what is wanted, each with how much (1 to 26), and what that is worth.
+async function look(index, wanted) {
+  const terms = await termsOfBook(index, wanted);
   const levels = new Map();
-  for (const name of names) {
+  for (const term of terms) {
     let section = 0;
-    for (const [, step, level] of (await postings(name)).matchAll(/([0-9a-v]*)([A-Z])/g)) {
+    for (const [, step, letter] of (await postings(index, term)).matchAll(/([0-9a-v]*)([A-Z])/g)) {
       section += parseInt(step || 0, 32);
-      levels.set(section, Math.max(levels.get(section) ?? 0, level.charCodeAt() - 64));
+      const level = letter.charCodeAt() - "A".charCodeAt() + 1;
+      levels.set(section, Math.max(levels.get(section) ?? 0, level));
     }
   }
-  const idf = factor * Math.log(1 + (index.sections - levels.size + .5) / (levels.size + .5));
-  return {names, levels, idf};
-};
-// The terms of a query, and the book's names for what they say.
-const wanted = (index, text) => {
-  const end = text.search(/[^\s.]*$/), typed = text.length < PASTED, found = new Map();
-  for (const [term, at, , factor = 1] of terms(text)) found.set(term, {term, factor, typed, unfinished: at >= end});
-  const same = index.same.filter(([theirs]) => theirs.every(term => found.has(term)));
-  for (const term of same.flatMap(([, ours]) => ours))
-    if (!found.has(term)) found.set(term, {term, factor: ALIKE * (/[._]/.test(term) ? NAME : 1)});
-  return [...found.values()];
-};
-function* neighbours(text) {
-  const words = text.toLowerCase().match(RUN) ?? [];
-  for (let i = 1; i < words.length; i++) yield `${words[i - 1]} ${words[i]}`;
+  const rarity = Math.log(1 + (index.sections - levels.size + .5) / (levels.size + .5));
+  return {terms, levels, worth: wanted.weight * rarity};
 }
-const search = async query => {
-  const index = await theIndex(), whole = query.normalize("NFKC"), scores = new Map(), marks = new Map();
-  const telling = whole.replace(new RegExp(index.empty, "gi"), " "), text = telling.match(RUN) ? telling : whole;
-  for (const {names, levels, idf} of await Promise.all(wanted(index, text).map(each => find(index, each)))) {
-    for (const name of names) marks.set(name, idf);
-    for (const [section, level] of levels) scores.set(section, (scores.get(section) ?? 0) + idf * level);
+
+function neighbours(text) {
+  const words = text.toLowerCase().match(RUN) ?? [];
+  return new Set(words.slice(1).map((word, i) => `${words[i]} ${word}`));
+}
+
+async function readSection(index, section) {
+  const page = index.pages.findLastIndex(first => first <= section);
+  const [url, name, sections] = await piece(`page-${page}`);
+  const [anchor, title, content] = sections[section - index.pages[page]];
+  return {url: `${url}#${anchor}`, name, title, content};
+}
+
+function withoutEmptyWords(index, query) {
+  const telling = query.replace(new RegExp(index.empty, "gi"), " ");
+  return telling.match(RUN) ? telling : query;
+}
+
+async function search(query) {
+  const index = await loadIndex();
+  const text = withoutEmptyWords(index, query.normalize("NFKC"));
+  const scores = new Map();  // by section
+  const marks = new Map();  // what each term to mark is worth
+  for (const {terms, levels, worth} of await Promise.all(wantedTerms(index, text).map(each => look(index, each)))) {
+    for (const term of terms) marks.set(term, worth);
+    for (const [section, level] of levels) scores.set(section, (scores.get(section) ?? 0) + worth * level);
   }
-  const pairs = [...new Set(neighbours(text))], order = text.length < PASTED ? ORDER : VERBATIM, least = Math.max(...scores.values()) / 4;
+  const least = Math.max(...scores.values()) / 4;
   const best = [...scores].filter(([, score]) => score >= least).sort((a, b) => b[1] - a[1] || a[0] - b[0]);
+  const pairs = [...neighbours(text)];
+  const order = (text.length < PASTED ? ORDER : VERBATIM) / Math.max(4, pairs.length);
   const results = await Promise.all(best.slice(0, SHOWN).map(async ([section, score]) => {
-    const page = index.pages.findLastIndex(first => first <= section);
-    const [url, name, sections] = await piece(`page-${page}`);
-    const [anchor, title, content] = sections[section - index.pages[page]];
-    const here = new Set(neighbours(`${title} ${content}`));
-    score *= 1 + order * pairs.filter(pair => here.has(pair)).length / Math.max(4, pairs.length);
-    return {score, url: `${url}#${anchor}`, name, title, content};
+    const result = await readSection(index, section);
+    const there = neighbours(`${result.title} ${result.content}`);
+    const inOrder = pairs.filter(pair => there.has(pair)).length;
+    return {...result, score: score * (1 + order * inOrder)};
   }));
   return {count: best.length, marks, results: results.sort((a, b) => b.score - a.score)};
-};
+}
 
-// -- what the reader sees: text nodes alone
+// -- what the reader sees: text nodes alone, whatever was typed ----------------------------------
 
-const make = (tag, attributes, ...children) => {
+const EXCERPT = 180, BEFORE = 30;  // characters: of an excerpt, and of it before its first mark
+
+function make(tag, attributes, ...children) {
   const element = document.createElement(tag);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
   element.append(...children);
   return element;
-};
-const matches = (text, marks) => [...terms(text)].filter(([term]) => marks.has(term))
-  .map(([term, at, length]) => ({at, end: at + (length ?? term.length), term}));
-const marked = (text, found, from = 0, to = text.length) => {
-  const parts = [];
+}
+
+const findMarks = (text, marks) => [...termsOf(text)]
+  .filter(({term}) => marks.has(term))
+  .map(({term, at, length}) => ({term, at, end: at + length}));
+
+// A stretch of a text as nodes; marks that meet or overlap are one.
+function marked(text, found, from = 0, to = text.length) {
+  const nodes = [];
   let mark;
   for (const {at, end} of found) {
     if (end <= from || end > to) continue;
-    if (!mark || at > from) parts.push(text.slice(from, at), mark = make("mark", {}));
+    if (!mark || at > from) {
+      mark = make("mark", {});
+      nodes.push(text.slice(from, at), mark);
+    }
     mark.append(text.slice(Math.max(from, at), end));
     from = end;
   }
-  return [...parts, text.slice(from, to)];
-};
-// The stretch of a text that has most of what was asked for, marked.
-const excerpt = (text, marks) => {
-  const found = matches(text, marks);
-  let best = 0, from = 0;
+  return [...nodes, text.slice(from, to)];
+}
+
+// Where the stretch begins that says most of what is wanted.
+function bestStart(found, marks) {
+  let most = 0, start = 0;
   found.forEach(({at}, i) => {
     const here = new Set();
-    for (let j = i; j < found.length && found[j].end <= at + LENGTH - BEFORE; j++) here.add(found[j].term);
-    const sum = [...here].reduce((s, term) => s + marks.get(term), 0);
-    if (sum > best) { best = sum; from = at; }
+    for (let j = i; j < found.length && found[j].end <= at + EXCERPT - BEFORE; j++) here.add(found[j].term);
+    const worth = [...here].reduce((sum, term) => sum + marks.get(term), 0);
+    if (worth > most) {
+      most = worth;
+      start = at;
+    }
   });
-  from = from > BEFORE ? from - BEFORE + text.slice(from - BEFORE, from).search(/(?<=[\s，。：；、])|$/) : 0;
-  const to = from + LENGTH;
-  return [from ? "…" : "", ...marked(text, found, from, Math.min(to, text.length)), to < text.length ? "…" : ""];
-};
+  return start;
+}
 
-// -- the box: in search.html, elsewhere in a dialog
+function excerpt(text, marks) {
+  const found = findMarks(text, marks), start = bestStart(found, marks);
+  const before = text.slice(start - BEFORE, start);
+  const from = start > BEFORE ? start - BEFORE + before.search(/(?<=[\s，。：；、])|$/) : 0;  // a word whole
+  const to = from + EXCERPT;
+  const stretch = marked(text, found, from, Math.min(to, text.length));
+  return [from ? "…" : "", ...stretch, to < text.length ? "…" : ""];
+}
+
+function option({url, name, title, content}, i, marks) {
+  const attributes = {
+    class: "search-result", role: "option", id: `search-${i}`, href: new URL(url, root),
+    tabindex: -1, "aria-selected": false,
+  };
+  const page = name === title ? "" : `${name} › `;
+  return make("a", attributes,
+    make("span", {class: "search-where"}, page, ...marked(title, findMarks(title, marks))),
+    make("span", {class: "search-excerpt"}, ...excerpt(content, marks)));
+}
+
+// -- the box: in search.html, elsewhere in a dialog ----------------------------------------------
 
 const words = document.querySelector("button.search-open")?.dataset ?? {};
 const inPage = document.querySelector(".search-page");
@@ -175,34 +290,45 @@ const input = make("input", {
   autocomplete: "off", spellcheck: false, enterkeyhint: "search",
 });
 const box = make("div", {class: "search-box"}, input, status, list);
-let turn = 0, active = -1, shown = "";
-const choose = i => {
+let turn = 0;  // of the last query
+let active = -1;  // the option that is chosen
+let shown = "";  // the query whose results are seen
+
+function choose(i) {
   list.children[active]?.setAttribute("aria-selected", false);
-  const option = list.children[active = i];
-  option?.setAttribute("aria-selected", true);
-  option?.scrollIntoView({block: "nearest"});
-  input.setAttribute("aria-activedescendant", option?.id ?? "");
-};
-const show = async () => {
+  active = i;
+  const chosen = list.children[i];
+  chosen?.setAttribute("aria-selected", true);
+  chosen?.scrollIntoView({block: "nearest"});
+  input.setAttribute("aria-activedescendant", chosen?.id ?? "");
+}
+
+async function answer(query) {
+  const nothing = {results: [], said: ""};
+  if (!query) return nothing;
+  try {
+    const found = await search(query);
+    return {...found, said: found.count ? words.found.replace("{n}", found.count) : words.none};
+  } catch (error) {
+    reportError(error);
+    return {...nothing, said: words.failed};
+  }
+}
+
+async function show() {
   const query = input.value.trim(), mine = ++turn;
   if (inPage) history.replaceState(null, "", "?q=" + encodeURIComponent(query));
-  let answer = {results: []}, said = "";
-  if (query) try {
-    answer = await search(query);
-    said = answer.count ? words.found.replace("{n}", answer.count) : words.none;
-  } catch (error) { said = words.failed; reportError(error); }
+  const {results, marks, said} = await answer(query);
   if (mine !== turn) return;  // more was typed meanwhile
   shown = query;
-  list.replaceChildren(...answer.results.map(({url, name, title, content}, i) => make("a",
-    {class: "search-result", role: "option", id: `search-${i}`, tabindex: -1, "aria-selected": false, href: new URL(url, root)},
-    make("span", {class: "search-where"}, name === title ? "" : `${name} › `, ...marked(title, matches(title, answer.marks))),
-    make("span", {class: "search-excerpt"}, ...excerpt(content, answer.marks)))));
-  status.textContent = said;
-  input.setAttribute("aria-expanded", list.children.length > 0);
-  choose(-1);
+  list.replaceChildren(...results.map((result, i) => option(result, i, marks)));
   list.scrollTop = 0;
+  status.textContent = said;
+  input.setAttribute("aria-expanded", results.length > 0);
+  choose(-1);
   box.dispatchEvent(new Event("searched"));
-};
+}
+
 input.addEventListener("input", event => event.isComposing || show());
 input.addEventListener("compositionend", show);  // Chinese is typed in Latin letters
 input.addEventListener("keydown", async event => {
@@ -210,24 +336,32 @@ input.addEventListener("keydown", async event => {
   if (event.isComposing || step === undefined) return;
   event.preventDefault();
   if (shown !== input.value.trim()) await show();  // the key is for the results of what was typed
-  const n = list.children.length;
-  if (step) return choose((Math.max(active, step < 0 ? 0 : -1) + step + n) % n);
-  list.children[Math.max(0, active)]?.click();
+  if (step === 0) return list.children[Math.max(0, active)]?.click();
+  const count = list.children.length, from = active < 0 && step < 0 ? 0 : active;  // up from none: the last
+  choose((from + step + count) % count);
 });
 
 let dialog;
-const open = () => {
-  if (!inPage && !dialog) {
-    const close = make("button", {class: "search-close", type: "button", "aria-label": words.close}, "×");
-    dialog = make("dialog", {class: "search-dialog", "aria-label": words.label}, box, close);
-    dialog.addEventListener("click", ({target}) => (target === dialog || target.closest("a, .search-close")) && dialog.close());
-    document.body.append(dialog);
-  }
+
+function makeDialog() {
+  const close = make("button", {class: "search-close", type: "button", "aria-label": words.close}, "×");
+  const made = make("dialog", {class: "search-dialog", "aria-label": words.label}, box, close);
+  made.addEventListener("click", ({target}) => {
+    const outside = target === made;
+    if (outside || target.closest("a, .search-close")) made.close();
+  });
+  document.body.append(made);
+  return made;
+}
+
+function open() {
+  if (!inPage) dialog ??= makeDialog();
   if (!dialog?.open) dialog?.showModal();
   input.focus();
   input.select();
-  theIndex().catch(() => {});
-};
+  loadIndex().catch(() => {});  // a query says when it does not come
+}
+
 if (inPage) {
   inPage.append(box);
   input.value = new URLSearchParams(location.search).get("q") ?? "";

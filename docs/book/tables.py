@@ -11,7 +11,7 @@ from book.paths import DOCS, ROOT, BuildError
 TEXTS = {
     "words.toml": ("*.zh", "*.en"),
     "terms.toml": ("*.zh", "*.en", "*.group", "*.explain.zh", "*.explain.en"),
-    "search.toml": ("empty.*", "same.*"),
+    "search.toml": ("empty.*", "faint.*", "same.*"),
     "today.toml": ("*.topic", "*.said.zh", "*.said.en", "*.why.zh", "*.why.en"),
 }
 

