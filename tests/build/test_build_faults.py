@@ -168,6 +168,7 @@ def test_an_edit_is_seen_whatever_the_clock_says(
     monkeypatch.setattr(render, "DOCS", small.root / "docs")
     monkeypatch.setattr(render, "ROOT", small.root)
     monkeypatch.setattr(tables, "DOCS", small.root / "docs")
+    monkeypatch.setattr(paths, "DOCS", small.root / "docs")
     (work / "finished").write_text(json.dumps(render.state("en", {})))
     small.edit("First edition.", "Second edition.", "en")
     os.utime(small.page("en"), (0, 0))
