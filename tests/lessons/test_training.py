@@ -32,7 +32,7 @@ from seejax.training.classifier import classifier
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
-MOMENTS = int(os.environ.get("SEEJAX_MOMENTS", "3"))
+MOMENTS = int(os.environ.get("SEEJAX_MOMENTS", "2"))
 CONFIG = Config(epochs=4, batch_size=16)
 EPOCH_STEPS = 1293 // 16  # 80: a piece of 50 and one of 30
 QUIET = {"say": lambda line: None}
