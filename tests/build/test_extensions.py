@@ -16,7 +16,7 @@ from docutils import nodes
 from docutils.utils import new_document
 
 from book import paths, tables
-from book.extensions import build_facts, chinese, terms, toc
+from book.extensions import assets, build_facts, chinese, terms, toc
 
 ROOT = Path(__file__).parents[2]
 
@@ -223,3 +223,21 @@ def test_a_line_break_is_dropped_where_it_stands_and_nowhere_else() -> None:
     assert joined("约是 x", "\n", "y 的图", "\n", "左") == "约是 x\ny 的图左"
     assert joined("图", "\n", "左", "\n", "x", "\n", "右") == "图左\nx\n右"
     assert joined("一。", "\n", "x", "\n", "图", "\n", "左") == "一。x\n图左"
+
+
+def test_assets_leaves_files_of_an_extension_that_it_does_not_know(tmp_path: Path) -> None:
+    theme = tmp_path / "theme"
+    app = SimpleNamespace(
+        outdir=tmp_path,
+        builder=SimpleNamespace(theme=SimpleNamespace(get_theme_dirs=lambda: [theme])),
+    )
+    for name in "theme/static/styles/theme.css", "theme/static/options.js.jinja":
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    names = "styles/theme.css", "options.js", "pygments.css", "mystnb.8ecb98da.css", "book.css"
+    for name in (*names, "copybutton.css", "copybutton/copy.js"):
+        (tmp_path / "_static" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "_static" / name).touch()
+    assets.clear(app, None)
+    left = {path.name for path in (tmp_path / "_static").iterdir()}
+    assert left == {"book.css", "copybutton.css", "copybutton"}

@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -371,3 +372,31 @@ def test_a_reference_ranks_below_a_lesson_that_says_the_same() -> None:
     ]
     reference, lesson = re.findall("[A-Z]", search.postings(pages)[search.stem("gradient")])
     assert lesson > reference
+
+
+def test_an_index_is_written_again_when_a_page_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "names", lambda env: {"a": "A"})
+    app = SimpleNamespace(
+        builder=SimpleNamespace(name="html"),
+        env=SimpleNamespace(found_docs={"a"}),
+        config=SimpleNamespace(language="en"),
+        doctreedir=tmp_path / "doctrees",
+        outdir=tmp_path / "html",
+    )
+    note, index = search.noted(app, "a"), tmp_path / "html/search/index.js"
+    note.parent.mkdir(parents=True)
+
+    def built(prose: str) -> dict[Path, tuple[int, str]]:
+        section = {"anchor": "a", "title": "Title", "text": [("prose", prose)]}
+        page = {"url": "a.html", "title": "A", "sections": [search.count("a.html", section)]}
+        note.write_text(json.dumps(page), "utf8")
+        search.write(app, None)
+        files = index.parent.rglob("*.js")
+        return {file: (file.stat().st_mtime_ns, file.read_text("utf8")) for file in files}
+
+    first = built("gradient")
+    assert built("gradient") == first
+    changed = built("jacobian")
+    assert set(first) & set(changed) == {index} and first[index] != changed[index]

@@ -9,6 +9,7 @@ import re
 import shutil
 from pathlib import Path
 
+import myst_nb
 from docutils import nodes
 from pygments.formatters import HtmlFormatter
 from pygments.token import Comment, Keyword, Name, String
@@ -21,6 +22,8 @@ OURS = DOCS / "_static"
 THEIRS = re.compile(
     r"_static/(styles/|scripts/|pygments|mystnb|doc\w+\.js|sphinx_highlight|translations)"
 )
+WRITTEN = {"pygments.css", "pygments_dark.css", "language_data.js", "translations.js"}  # by Sphinx
+MYSTNB = re.compile(r"mystnb\.\w+\.css$")
 # What docutils says of each element and no rule or script of ours asks for: a tenth of a page.
 NOISE = re.compile(
     r' docutils container(?=")| class="(?:reference (?:in|ex)ternal|field-odd|field-even|simple)"'
@@ -104,15 +107,23 @@ def lean(app, pagename, templatename, context, doctree) -> None:
         context["body"] = TWO_BOXES.sub(r'<div class="highlight \1">\2', body)
 
 
+def theirs(app) -> set[str]:
+    """The names of what the theme, Sphinx and MyST-NB put among the static files."""
+    places = [Path(folder) for folder in app.builder.theme.get_theme_dirs()]
+    places.append(Path(myst_nb.__file__).parent)
+    files = [file.name for place in places for file in place.glob("static/*")]
+    return {name.removesuffix(".jinja").removesuffix("_t") for name in files} | WRITTEN
+
+
 def clear(app, error) -> None:
-    """Take out of the site what no page asks for: of 7 MB of the theme's files, all."""
-    static = Path(app.outdir) / "_static"
-    kept = {file.name for file in OURS.iterdir()} | {"site.css", "site.js", "see.css", "see.js"}
+    """Take out of the site what they put there and no page asks for: of the theme alone, 7 MB."""
+    static, away = (
+        Path(app.outdir) / "_static",
+        theirs(app) - {file.name for file in OURS.iterdir()},
+    )
     for path in static.iterdir() if static.is_dir() and not error else ():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name not in kept:
-            path.unlink()
+        if path.name in away or MYSTNB.match(path.name):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def setup(app) -> dict:

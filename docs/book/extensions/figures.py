@@ -98,7 +98,8 @@ def prepare(app, doctree) -> None:
         path = Path(app.srcdir, image["uri"])
         if path.suffix == ".svg" and path.is_file():
             svg = path.read_text("utf8")
-            if "<metadata>" in svg:  # as Matplotlib wrote it
+            ours = path.resolve().is_relative_to(Path(app.srcdir).resolve())
+            if "<metadata>" in svg and not ours:  # as Matplotlib wrote it, into the build
                 svg = cleaned(svg)
                 path.write_text(svg, "utf8")
             if size := SIZE.search(svg):

@@ -319,7 +319,7 @@ def note(app, pagename, templatename, context, doctree) -> None:
     page = {"url": url, "title": title, "sections": [count(url, s) for s in sections(doctree)]}
     path = noted(app, pagename)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(page), "utf8")
+    path.write_text(json.dumps(page, ensure_ascii=False), "utf8")
 
 
 def write(app, error) -> None:
