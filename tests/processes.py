@@ -12,6 +12,8 @@ import threading
 import time
 from collections.abc import Callable
 
+import psutil
+
 LIMIT_S = 300  # for a busy machine; what is well takes seconds
 SIZE = 24, 80  # of a terminal: rows, columns
 
@@ -28,8 +30,10 @@ def wait_until(condition: Callable[[], object], limit_s: float = LIMIT_S) -> Non
 
 def alive(pid: int) -> bool:
     """Whether a process runs; one that has ended and was not waited for does not."""
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, timeout=60)
-    return bool(state.stdout) and not state.stdout.startswith(b"Z")
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 class Stream:

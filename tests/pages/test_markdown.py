@@ -26,14 +26,23 @@ NAMES = [page.removesuffix(".html") for page in PAGES]
 WRITTEN = [
     name for name in NAMES if "{eval-rst}" not in (paths.DOCS / f"{name}.md").read_text("utf8")
 ]
-KIB = 1024
-CARD_KIB = 60
 
 
 @functools.cache
 def text(name: str) -> str:
     """A page's Markdown."""
     return (SITE / f"{name}.md").read_text("utf8")
+
+
+@functools.cache
+def whole(name: str) -> str:
+    """A page's Markdown, and in the place of its links to them the sections of a long one."""
+
+    def section(link: re.Match) -> str:
+        found = (SITE / name).parent / link[1]
+        return "#" + found.read_text("utf8").replace("](../", "](")
+
+    return re.sub(r"^- \[.*?\]\((\w+\.sections/[\w-]+\.md)\)$", section, text(name), flags=re.M)
 
 
 def notes(name: str) -> list[str]:
@@ -85,7 +94,7 @@ def blocks_of_page(article: Tag) -> Iterator[Block]:
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_the_markdown_has_the_code_and_the_outputs_of_its_page(site: Path, name: str) -> None:
-    here = list(blocks_of_markdown(text(name)))
+    here = list(blocks_of_markdown(whole(name)))
     there = list(blocks_of_page(soup(f"{name}.html").article))
     english = list(blocks_of_page(soup(f"en/{name.partition('/')[2]}.html").article))
     for ours, theirs, in_english in zip(here, there, english, strict=True):
@@ -107,7 +116,7 @@ def test_the_markdown_says_what_its_page_says(site: Path, name: str) -> None:
     article = BeautifulSoup(str(soup(f"{name}.html").article), "html.parser")
     for added in article.select(NOT_IN_MARKDOWN):
         added.decompose()
-    said = rendered(text(name))
+    said = rendered(whole(name))
     for code in said.select("pre"):
         code.decompose()
     here, there = letters(said.get_text()), letters(article.get_text())
@@ -134,6 +143,16 @@ def test_the_markdown_is_markdown_that_everyone_reads(site: Path, name: str) -> 
         code.decompose()
     left = re.findall(r"\{[\w:]+\}|:::|^\([\w-]+\)=|\$|\*\*", said.get_text(), re.MULTILINE)
     assert not left, f"markup was left: {left}"
+
+
+def test_the_markdown_is_short_enough_to_be_read_at_one_go(site: Path) -> None:
+    files = [*SITE.rglob("*.md")]
+    assert any(file.parent.suffix == ".sections" for file in files)
+    assert not [file for file in files if len(file.read_text("utf8")) > 50_000]
+    for file in files:
+        for address in links(file.read_text("utf8")):
+            if not urlsplit(address).scheme:
+                assert (file.parent / urlsplit(address).path).exists(), f"{file}: {address}"
 
 
 def links(source: str) -> list[str]:
@@ -183,11 +202,11 @@ def test_llms_txt_lists_every_page_by_part(site: Path, language: str) -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_llms_full_txt_is_the_book_in_its_order(site: Path, language: str) -> None:
-    whole = (SITE / language / "llms-full.txt").read_text("utf8")
+    book = letters((SITE / language / "llms-full.txt").read_text("utf8"))
     listed = rendered((SITE / language / "llms.txt").read_text("utf8")).select("li a")
-    places = [whole.find(text(f"{language}/{a['href'].removesuffix('.md')}")) for a in listed]
+    names = [f"{language}/{a['href'].removesuffix('.md')}" for a in listed]
+    places = [book.find(letters(whole(name))) for name in names]
     assert places[0] == 0 and places == sorted(places) and len(set(places)) == len(places)
-    assert len(whole.encode()) < 40 * KIB * len(places)
 
 
 def test_a_fence_is_longer_than_any_in_it() -> None:
