@@ -53,7 +53,10 @@ def alike(now: str, then: str) -> bool:
     if re.sub(r"\s+", "", NUMBER.sub("#", now)) != re.sub(r"\s+", "", NUMBER.sub("#", then)):
         return False
     within = POINT if now.startswith(DRAWN) else ABSOLUTE
-    for a, b in zip(NUMBER.findall(now), NUMBER.findall(then), strict=True):
+    numbers = NUMBER.findall(now), NUMBER.findall(then)
+    if len(numbers[0]) != len(numbers[1]):  # those of one are masked
+        return False
+    for a, b in zip(*numbers, strict=True):
         exact = not re.search(r"[.e]", a + b)
         x, y = float(a), float(b)
         if x != y and (exact or abs(x - y) > max(within, RELATIVE * max(abs(x), abs(y)))):
