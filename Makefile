@@ -6,7 +6,7 @@ DOCS := .venv/ready-docs
 TEST := .venv/ready-test
 AREAS := $(sort $(patsubst tests/%/,%,$(dir $(wildcard tests/*/test_*.py))))
 UNITS := -m "not site and not browser and not build" tests/build tests/pages docs
-PYTEST := $(BIN)/pytest -q -n $(or $(WORKERS),logical --maxprocesses 4) --dist loadgroup
+PYTEST := $(BIN)/pytest -q -n $(or $(WORKERS),logical --maxprocesses 4) --dist loadfile
 REACHED = reached=$$($(TOOLS) book.author.reached $(CHANGED)) && \
   if [ -n "$$reached" ]; then $(PYTEST) $$reached; else echo "no test reads what has changed"; fi
 

@@ -53,21 +53,12 @@ NEEDS = {"site": "site", "browser": "browser"}
 NEEDS |= dict.fromkeys(("built", "small", "public"), "build")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark a test by what its fixtures need, and keep those together that share a fixture.
-
-    `make check` leaves the marked ones out. A fixture of a module is made once, by one worker; all
-    other tests go to whichever worker is free (--dist loadgroup).
-    """
+    """Mark a test by what its fixtures need: `make check` leaves the marked ones out."""
     for item in items:
         for fixture in getattr(item, "fixturenames", ()):
             if fixture in NEEDS:
                 item.add_marker(NEEDS[fixture])
-        made = getattr(item, "_fixtureinfo", None)
-        definitions = made.name2fixturedefs.values() if made else ()
-        if any(each[-1].scope == "module" for each in definitions):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture(autouse=True)
