@@ -186,7 +186,8 @@ def start(*commands: list, devices: int = 2, env: dict | None = None) -> list[Pr
     kept = {k: v for k, v in os.environ.items() if not k.upper().startswith(CLUSTERS)}
     kept = {k: v for k, v in kept.items() if "_proxy" not in k.lower()}  # JAX warns of them
     kept |= {"JAX_PLATFORMS": "cpu"}
-    kept |= {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    flags = f"{kept.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+    kept |= {"XLA_FLAGS": flags.strip()}  # of a flag given twice, XLA takes the last
     return [
         Process(
             *(sys.executable, "-u", "-W", "error", *command),

@@ -66,6 +66,20 @@ def test_a_function_runs_in_each_and_what_it_prints_names_the_process(pair, caps
     assert pair.run(power, 3, 2) == [9, 9]
 
 
+def flags():
+    import os
+
+    return os.environ["XLA_FLAGS"].split()
+
+
+def test_processes_keep_the_flags_that_they_are_started_with(monkeypatch):
+    given = "--xla_cpu_max_isa=SSE4_2 --xla_force_host_platform_device_count=3"
+    monkeypatch.setenv("XLA_FLAGS", given)
+    with Processes(1, devices=2, limit_s=LIMIT_S) as one:
+        assert one.run(flags)[0][0] == "--xla_cpu_max_isa=SSE4_2"
+        assert one.run(who) == [(0, 1, 2)]
+
+
 def power(base, exponent):
     return base**exponent
 

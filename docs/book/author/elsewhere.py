@@ -28,9 +28,17 @@ class Row(NamedTuple):
     options: tuple[str, ...] = ()
 
 
+# NumPy and its LAPACK as on a processor of 2008: XLA's flag does not reach them.
+PLAIN_NUMPY = {
+    "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR",
+    "OPENBLAS_CORETYPE": "Nehalem",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
 ROWS = {
     "default": Row(),
     "sse4": Row({"SEEJAX_XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2"}),
+    "plain-numpy": Row(PLAIN_NUMPY),
     "avx2": Row({"SEEJAX_XLA_FLAGS": "--xla_cpu_max_isa=AVX2"}),
     "one-core": Row(before=("taskset", "-c", "0")),
     "four-workers": Row(options=("WORKERS=4",)),

@@ -92,7 +92,8 @@ class Processes:
         coordinator = address()
         kept = {k: v for k, v in os.environ.items() if "_proxy" not in k.lower()}
         kept |= {"JAX_PLATFORMS": "cpu"}
-        kept |= {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+        flags = f"{kept.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+        kept |= {"XLA_FLAGS": flags.strip()}  # of a flag given twice, XLA takes the last
         self._logs, self._popens, self._connections = [], [], []
         self._busy: set[int] = set()
         self._answers: dict[int, tuple[bool, Any, str]] = {}

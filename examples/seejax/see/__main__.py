@@ -137,13 +137,13 @@ def follow(request: _child.Request, limit_s: float, shown: Shown, seen: State) -
                 watched = answer.get("files", watched)
                 seen = last = stated(watched) | {f: seen[f] for f in watched if f in seen}
                 shown.update(answer)
-                told(answer)
+                report(answer)
     finally:
         if run:
             run.end()
 
 
-def told(answer: dict[str, Any]) -> None:
+def report(answer: dict[str, Any]) -> None:
     """One line, or the error, in the terminal."""
     if "text" in answer:
         said = answer["text"].split("\n", 1)[0]
@@ -260,7 +260,7 @@ def main(argv: list[str] | None = None) -> int:
         shown.update(answer)
         with served(shown, options.port) as url:
             print(f"{url}  follows {request.script}; Ctrl-C ends it", file=sys.stderr)
-            told(answer)
+            report(answer)
             if not options.no_browser:
                 opened(url)
             seen = stated(answer.get("files", ())) | seen

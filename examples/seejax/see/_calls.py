@@ -23,9 +23,9 @@ from seejax.see._signature import (
     Signature,
     Value,
     cut,
+    described,
     differences,
     one_line,
-    told,
     typed_leaf,
 )
 
@@ -352,7 +352,7 @@ class Calls(Picture):
             why = types + places
             if not why:
                 return "unknown" if old.compiled else "traced before, not compiled"
-        return told(why)
+        return described(why)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

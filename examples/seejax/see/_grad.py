@@ -130,9 +130,9 @@ class Grad(Picture):
         self._arguments, self._constants = inner.invars, inner.constvars
         self._cotangents = starts
         outside = [*results, *self._crossing]
-        self.forward_jaxpr = _jax_private.stretch(program, inner.invars, forward, outside)
+        self.forward_jaxpr = _jax_private.subprogram(program, inner.invars, forward, outside)
         given = [*self._crossing, *starts]
-        self.backward_jaxpr = _jax_private.stretch(program, given, backward, gradients)
+        self.backward_jaxpr = _jax_private.subprogram(program, given, backward, gradients)
 
     def _name_all(self, paths: list[str]) -> None:
         """Steps, rows and crossings, each with the others that it belongs to."""

@@ -68,7 +68,7 @@ def opened(jaxpr: Any) -> Any:
     return jaxpr if isinstance(jaxpr, jex_core.Jaxpr) else jaxpr.jaxpr
 
 
-def stretch(closed: Any, invars: list[Any], eqns: list[Any], outvars: list[Any]) -> Any:
+def subprogram(closed: Any, invars: list[Any], eqns: list[Any], outvars: list[Any]) -> Any:
     """Some equations of the program as a program of their own, with the same variables."""
     inner = opened(closed)
     used = {id(var) for eqn in eqns for var in eqn.invars} | set(map(id, outvars))

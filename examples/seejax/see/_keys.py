@@ -129,8 +129,8 @@ class Keys(Picture):
         tracing = any(map(_unknown, (first, *leaves)))
         if function in _MAKE:
             if not tracing:
-                told = "" if function == "wrap_key_data" else f"({_short(first)})"
-                self._add(result, function + told, None)
+                argument = "" if function == "wrap_key_data" else f"({_short(first)})"
+                self._add(result, function + argument, None)
             return
         use = Use(function, ", ".join(map(_type, leaves)))
         if function in ("split", "fold_in"):

@@ -209,13 +209,13 @@ def _need(compiled: Any) -> Need:
     host = sum(getattr(stats, f"host_{name}_size_in_bytes", 0) for name in of if name != "alias")
     host -= getattr(stats, "host_alias_size_in_bytes", 0)
     all_of_it = getattr(stats, "total_allocation_bytes", 0)
-    told = all_of_it - of["argument"] - of["output"] + of["alias"] - of["temp"]
+    stated = all_of_it - of["argument"] - of["output"] + of["alias"] - of["temp"]
     return Need(
         arguments=of["argument"],
         results=of["output"],
         taken=of["alias"],
         temporary=of["temp"],
-        constants=max(told, _constants(compiled.as_text() or "")),
+        constants=max(stated, _constants(compiled.as_text() or "")),
         code=of["generated_code"],
         host=host,
         peak=getattr(stats, "peak_memory_in_bytes", None) or None,

@@ -244,8 +244,8 @@ def _lines(array: Layout, first: int = 0) -> Iterable[Line]:
         spans = [Span(f"{label} ", "t")]
         for block in row:
             hue = f"c{block.devices[0] % HUES}"
-            told = f" {_devices(block):^{wide}} "
-            spans.append(Span(told, f"block {hue}", links=block.devices))
+            named = f" {_devices(block):^{wide}} "
+            spans.append(Span(named, f"block {hue}", links=block.devices))
         holders = tuple(d for block in row for d in block.devices)
         yield Line(tuple(spans), own=(-2 * n - first - 1,), covers=holders)
 

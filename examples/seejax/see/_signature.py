@@ -228,8 +228,8 @@ def differences(old: Signature, new: Signature) -> tuple[list[Difference], list[
     return types, places
 
 
-def told(found: list[Difference]) -> str:
-    """`x: shape (3,) → (4,); y: …`; what many leaves share is told once."""
+def described(found: list[Difference]) -> str:
+    """`x: shape (3,) → (4,); y: …`; what many leaves share is named once."""
     where: dict[str, list[str]] = {}
     for leaf, change in found:
         where.setdefault(change, []).append(leaf)

@@ -93,8 +93,8 @@ class Bindings(Syntax):
 
     def meant(self, node: cst.CSTNode) -> str:
         """The dotted name that an expression spells, with what its first name is bound to."""
-        told = {self.assigned(a, 9) for a in self.behind(node)} - {None, ""}
-        return spelled(node, told.pop() or "") if len(told) == 1 else name_of(node)
+        names = {self.assigned(a, 9) for a in self.behind(node)} - {None, ""}
+        return spelled(node, names.pop() or "") if len(names) == 1 else name_of(node)
 
     # -- the order of things
 
@@ -108,9 +108,9 @@ class Bindings(Syntax):
     def live(self, access: Access) -> Collection[BaseAssignment]:
         use, scope = self.chain(access)[0], access.scope
         found = {a for a in scope[name_of(use)] if isinstance(a, Assignment)}
-        told = {self.assigned(a, 9) for a in found} if len(found) > 1 else set()
-        if len(told) < 2 or not any(map(is_ours, filter(None, told))):
-            return found if told else access.referents
+        names = {self.assigned(a, 9) for a in found} if len(found) > 1 else set()
+        if len(names) < 2 or not any(map(is_ours, filter(None, names))):
+            return found if names else access.referents
         owner, later = next(iter(found)).scope, False
         while scope is not owner and scope is not scope.parent:
             later = later or isinstance(scope, FunctionScope)  # it may run after all of the text

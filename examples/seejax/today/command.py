@@ -92,7 +92,7 @@ class Report:
         try:
             data = file.renamed(edits) if edits else data
         except files.Unreadable as problem:
-            self.told(f"{file.path}: nothing is renamed here, for {problem}")
+            self.report(f"{file.path}: nothing is renamed here, for {problem}")
             uses, edits = [replace(use, edits=()) for use in uses], set()
         plain = [use for use in uses if use.edits]
         if self.with_uses:
@@ -110,31 +110,31 @@ class Report:
                 file.write(data)
             except OSError as error:
                 self.unwritten += 1
-                return self.told(f"{file.path}: cannot be written: {error.strerror}")
+                return self.report(f"{file.path}: cannot be written: {error.strerror}")
             self.fixed += sum(use.change.kind != "hint" for use in plain)
 
     def missed(self, line: str) -> None:
         self.unread += 1
-        self.told(line)
+        self.report(line)
 
-    def told(self, line: str) -> None:
+    def report(self, line: str) -> None:
         sys.stdout.flush()
         print(line, file=sys.stderr)
 
     def summary(self) -> None:
-        told = f"{_count(self.files, 'file')}, {_count(self.found, 'old name')}"
+        summary = f"{_count(self.files, 'file')}, {_count(self.found, 'old name')}"
         if self.found or self.plain:
-            told += f" in {_count(self.with_uses, 'file')}"
+            summary += f" in {_count(self.with_uses, 'file')}"
         if self.options.fix:
-            told += f", {self.fixed} renamed"
+            summary += f", {self.fixed} renamed"
         elif self.plain:
-            told += f", {_count(self.plain, 'plain renaming')}"
+            summary += f", {_count(self.plain, 'plain renaming')}"
         if self.unread:
-            told += f", {self.unread} not read"
+            summary += f", {self.unread} not read"
         if self.unwritten:
-            told += f", {self.unwritten} not written"
+            summary += f", {self.unwritten} not written"
         sys.stdout.flush()
-        print(told, file=sys.stderr)
+        print(summary, file=sys.stderr)
 
 
 def _count(number: int, noun: str) -> str:

@@ -44,7 +44,7 @@ class Conditions(Bindings):
                     found.add(f"{name}.{text.evaluated_value}")
         return found
 
-    def minded(self, node: cst.CSTNode, found: Change) -> bool:
+    def handled(self, node: cst.CSTNode, found: Change) -> bool:
         """Whether the file itself sets the name, or sees to it that it may be missing."""
         return found.old in self.own or self.guarded(node, found)
 
@@ -87,7 +87,7 @@ class Conditions(Bindings):
 
     def versioned(self, node: cst.CSTNode) -> str:
         """A word about it, where a test on the way asks for the version of a library."""
-        asked = any(VERSION.search(self.told(test)) for test, _ in self.conditions(node))
+        asked = any(VERSION.search(self.expanded(test)) for test, _ in self.conditions(node))
         return "under a test of the version: " if asked else ""
 
     def holds(self, test: cst.CSTNode, found: Change) -> bool | None:
@@ -98,15 +98,15 @@ class Conditions(Bindings):
             case cst.UnaryOperation(operator=cst.Not(), expression=inner):
                 return {True: False, False: True, None: None}[self.holds(inner, found)]
             case cst.BooleanOperation(operator=sign, left=left, right=right):
-                told = {self.holds(left, found), self.holds(right, found)}
+                sides = {self.holds(left, found), self.holds(right, found)}
                 enough = isinstance(sign, cst.Or)
-                return enough if enough in told else None if None in told else not enough
+                return enough if enough in sides else None if None in sides else not enough
             case cst.Comparison(
                 left=cst.Call() as asked,
                 comparisons=[cst.ComparisonTarget(operator=sign, comparator=cst.Name("None"))],
             ) if isinstance(sign, cst.Is | cst.IsNot):
-                told = self.holds(asked, found)
-                return None if told is None else told is isinstance(sign, cst.IsNot)
+                value = self.holds(asked, found)
+                return None if value is None else value is isinstance(sign, cst.IsNot)
             case cst.Comparison(left=left, comparisons=[cst.ComparisonTarget() as target]):
                 return self.compared(left, self.code(target.operator).strip(), target.comparator)
             case cst.Call(args=[asked, cst.Arg(value=cst.SimpleString() as text), *default]):
@@ -119,8 +119,8 @@ class Conditions(Bindings):
         """Whether a name is there today that the file asks for where it uses an old one."""
         name, advice = f"{owner}.{leaf}", f"{found.now} {found.write}"
         if found.method and not is_ours(owner):  # of an object: hasattr(x, "to_py")
-            told = leaf in re.findall(r"\.(\w+)", advice)
-            return True if told else False if found.old.endswith(f".{leaf}") else None
+            mentioned = leaf in re.findall(r"\.(\w+)", advice)
+            return True if mentioned else False if found.old.endswith(f".{leaf}") else None
         if not is_ours(name):
             return None
         if (gone := change(name)) and gone.kind == "removed":
@@ -130,7 +130,7 @@ class Conditions(Bindings):
 
     def compared(self, left: cst.CSTNode, sign: str, right: cst.CSTNode) -> bool | None:
         """Whether a comparison with a version holds today, as Python would have it."""
-        first, second = (VERSION.search(self.told(side)) for side in (left, right))
+        first, second = (VERSION.search(self.expanded(side)) for side in (left, right))
         asked, given = first or second, right if first else left
         if not asked or (first and second) or sign not in COMPARED:
             return None
@@ -139,22 +139,22 @@ class Conditions(Bindings):
             sides = today, given.evaluated_value  # compared as text
         elif re.fullmatch(r"\D*\d+((\.|,\s*)\d+)+\D*", version) and not m.matches(given, m.Float()):
             sides = [[int(n) for n in re.findall(r"\d+", text)] for text in (today, version)]
-            if part := re.search(r"\[0?:(\d)\]", self.told(left if first else right)):
+            if part := re.search(r"\[0?:(\d)\]", self.expanded(left if first else right)):
                 sides[0] = sides[0][: int(part[1])]  # jax.__version_info__[:2]
         else:
             return None
         return COMPARED[sign](*(sides if first else reversed(sides)))
 
-    def told(self, node: cst.CSTNode) -> str:
+    def expanded(self, node: cst.CSTNode) -> str:
         """The code of an expression, and of what its names are, where that speaks of a version."""
-        told = self.code(node)
-        values = [v for name in re.findall(r"\w+", told) for v in self.values.get(name, ())]
-        return " ".join([told, *map(self.code, values)])
+        text = self.code(node)
+        values = [v for name in re.findall(r"\w+", text) for v in self.values.get(name, ())]
+        return " ".join([text, *map(self.code, values)])
 
     @functools.cached_property
     def values(self) -> dict[str, list[cst.BaseExpression]]:
         """What is assigned to each name, wherever it speaks of a version or asks for a name."""
-        told: dict[str, list[cst.BaseExpression]] = {}
+        assigned: dict[str, list[cst.BaseExpression]] = {}
         noted = m.Dict() | m.Arg(keyword=m.Name())  # among other things, as in a log
         for node in self.parents:
             if not isinstance(node, cst.Assign | cst.AnnAssign | cst.NamedExpr) or not node.value:
@@ -166,15 +166,15 @@ class Conditions(Bindings):
             for target in [each.target for each in node.targets] if several else [node.target]:
                 parts = getattr(target, "elements", None)  # major, minor, *_ = ...
                 for each in [part.value for part in parts] if parts else [target]:
-                    told.setdefault(name_of(each), []).append(node.value)
-        return told
+                    assigned.setdefault(name_of(each), []).append(node.value)
+        return assigned
 
     def falls_back(self, node: cst.Try, use: cst.CSTNode) -> bool:
         """Whether a handler gives what the use gives: from elsewhere, and no mere stand-in."""
         wanted = self.targets(use if isinstance(use, cst.ImportAlias) else self.binder(use))
         for handler in node.handlers:
             if wanted and ABSENT & self.named(handler.type):
-                given = [self.targets(s) for s in m.findall(handler, GIVES) if self.earnest(s)]
+                given = [self.targets(s) for s in m.findall(handler, GIVES) if self.gives_name(s)]
                 if wanted <= set().union(*given):
                     return True
         return False
@@ -182,7 +182,7 @@ class Conditions(Bindings):
     def is_fallback(self, node: cst.Try, handler: cst.ExceptHandler, use: cst.CSTNode) -> bool:
         """Whether what is tried gives it, by names that are there: then nothing comes here."""
         wanted = self.targets(use if isinstance(use, cst.ImportAlias) else self.binder(use))
-        tried = [s for s in m.findall(node.body, GIVES) if self.earnest(s)]
+        tried = [s for s in m.findall(node.body, GIVES) if self.gives_name(s)]
         given = set().union(*(self.targets(s) for s in tried if not self.is_old(s)))
         caught = self.named(handler.type)
         if m.findall(node.body, m.Call()) and not caught <= MISSING:  # a call may fail otherwise
@@ -197,15 +197,15 @@ class Conditions(Bindings):
         """Whether it spells a name that is gone."""
         match statement:
             case cst.Import(names=[*aliases]):
-                told = [name_of(alias.name) for alias in aliases]
+                names = [name_of(alias.name) for alias in aliases]
             case cst.ImportFrom(module=module, names=[*aliases]):
-                told = [f"{name_of(module)}.{name_of(alias.name)}" for alias in aliases]
+                names = [f"{name_of(module)}.{name_of(alias.name)}" for alias in aliases]
             case _:
-                told = [self.meant(n) for n in m.findall(statement, m.Name() | m.Attribute())]
-        found = [changes().get(f"import {name}") or change(name) for name in told]
+                names = [self.meant(n) for n in m.findall(statement, m.Name() | m.Attribute())]
+        found = [changes().get(f"import {name}") or change(name) for name in names]
         return any(each and each.kind == "removed" for each in found)
 
-    def earnest(self, statement: cst.CSTNode) -> bool:
+    def gives_name(self, statement: cst.CSTNode) -> bool:
         """Whether it imports or defines a name, or gives something of a library."""
         value = getattr(statement, "value", None)
         names = m.findall(value, m.Name()) if value else ()

@@ -97,12 +97,12 @@ class File:
 
     def diff(self, edits: Collection[Edit]) -> str:
         """A unified diff of each cell that changes."""
-        told = []
+        lines = []
         for cell, text in zip(self.cells, self.after(edits), strict=True):
             name = f"{self.path}" + (f" cell {cell.number}" if cell.number else "")
             for line in difflib.unified_diff(lines_of(cell.text), lines_of(text), name, name):
-                told.append(line.rstrip("\r\n") + "\n")
-        return "".join(told)
+                lines.append(line.rstrip("\r\n") + "\n")
+        return "".join(lines)
 
     def renamed(self, edits: Collection[Edit]) -> bytes:
         """The whole file after the edits.
@@ -205,8 +205,8 @@ def layout(text: str, value: object):
         def form(
             value, indent=indent, ascii_only=ascii_only, separators=separators, escapes=escapes
         ):
-            told = json.dumps(value, indent=indent, ensure_ascii=ascii_only, separators=separators)
-            return told.translate(escapes) + end
+            text = json.dumps(value, indent=indent, ensure_ascii=ascii_only, separators=separators)
+            return text.translate(escapes) + end
 
         if form(value) == text:
             return form

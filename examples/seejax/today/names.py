@@ -122,8 +122,8 @@ def latest(name: str) -> tuple[Change | None, str]:
 @functools.cache
 def newest(library: str) -> str:
     """The newest version of a library that the table knows of."""
-    told = [c.since for c in changes().values() if c.library == library and c.since]
-    return max(told, key=lambda since: [int(part) for part in since.split(".")])
+    versions = [c.since for c in changes().values() if c.library == library and c.since]
+    return max(versions, key=lambda since: [int(part) for part in since.split(".")])
 
 
 def _outwards(name: str) -> Iterator[str]:
@@ -175,11 +175,11 @@ def spelled(tree: ast.AST) -> bool:
     for node in ast.walk(tree):
         match node:
             case ast.Import():
-                told = [alias.name for alias in node.names]
+                imported = [alias.name for alias in node.names]
             case ast.ImportFrom(module=str(module), level=0, names=[ast.alias("*")]):
-                told, starred = [module], True
+                imported, starred = [module], True
             case ast.ImportFrom(module=str(module), level=0):
-                told = [f"{module}.{alias.name}" for alias in node.names]
+                imported = [f"{module}.{alias.name}" for alias in node.names]
             case ast.Attribute(ast.Attribute(attr=first) | ast.Name(first), word):
                 found |= {word, f"{first}.{word}"}
                 continue
@@ -191,7 +191,7 @@ def spelled(tree: ast.AST) -> bool:
                 continue
             case _:
                 continue
-        for words in (name.split(".") for name in told if name.startswith(LIBRARIES)):
+        for words in (name.split(".") for name in imported if name.startswith(LIBRARIES)):
             found |= {*words, *map(".".join, pairwise(words))}
     if starred:  # then a name alone may be a library's
         found |= own

@@ -118,14 +118,14 @@ class Renaming(Conditions):
         before = [n for n in self.imports if self.precedes(n, part)]
         binders = [a.node for a in access.scope[package] if isinstance(a, Assignment)]
         is_bound = (local, bound) == (package, package) or any(n in before for n in binders)
-        told = {name for node in before for name in modules_of(node)}
-        told |= {  # what is imported under its old name is there wherever it was
+        imported = {name for node in before for name in modules_of(node)}
+        imported |= {  # what is imported under its old name is there wherever it was
             found.renamed(name)
             for node in self.imports
             for name in modules_of(node)
             if node in self.moved and (found := change(name))
         }
-        loaded = module in LOADED or any(f"{name}.".startswith(f"{module}.") for name in told)
+        loaded = module in LOADED or any(f"{name}.".startswith(f"{module}.") for name in imported)
         if is_bound and loaded:
             return (edit,)
         needed = f"import {package if module in LOADED else module}\n"
@@ -164,8 +164,8 @@ class Renaming(Conditions):
             _, name = latest(f"{base}.{alias.name.value}")
             parent, _, leaf = found.renamed(name).rpartition(".")
             local = local_of(alias)
-            told = f"from {parent} import {leaf}" if parent else f"import {leaf}"
-            parts.append(told + (f" as {local}" if local != leaf else ""))
+            statement = f"from {parent} import {leaf}" if parent else f"import {leaf}"
+            parts.append(statement + (f" as {local}" if local != leaf else ""))
         if not moved or self.code(node).count("#") > sum(part.count("#") for part in parts):
             return ()  # a comment would be lost
         line = self.parents[node]

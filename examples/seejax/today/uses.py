@@ -85,7 +85,7 @@ class Uses(Renaming):
             for alias in node.names:
                 name = name_of(alias.name)
                 found = changes().get(f"import {name}") or change(name)
-                if found and not self.minded(node, found):
+                if found and not self.handled(node, found):
                     new = found.renamed(name)
                     plain = fixed and new and (alias.asname or root_of(new) == root_of(name))
                     edits = (self.replaced(alias.name, new),) if plain else ()
@@ -95,7 +95,7 @@ class Uses(Renaming):
             base = name_of(node.module)
             whole = changes().get(f"import {base}") or change(base)
             aliases = [] if isinstance(node.names, cst.ImportStar) else node.names
-            if whole and self.minded(node, whole):
+            if whole and self.handled(node, whole):
                 return
             old = {alias: self.changed(alias, f"{base}.{alias.name.value}") for alias in aliases}
             if whole and all(found in (None, whole) for found in old.values()):
@@ -113,9 +113,9 @@ class Uses(Renaming):
                     yield self.use(alias, found, edits if alias in plain else ())
 
     def changed(self, alias: cst.ImportAlias, name: str) -> Change | None:
-        """What has changed about an imported name, if it is to be told."""
+        """What has changed about an imported name, if it is to be reported."""
         found = change(name)
-        if not found or self.minded(alias, found) or (found.kind == "hint" and not self.hints):
+        if not found or self.handled(alias, found) or (found.kind == "hint" and not self.hints):
             return None
         return latest(name)[0]
 
@@ -126,7 +126,7 @@ class Uses(Renaming):
         if referents:
             bound = self.bound(referents)
             found, name = latest(bound)
-            if found and found.now:  # its import has been told
+            if found and found.now:  # its import has been reported
                 follows = self.follows(access)
                 bound = found.renamed(name)
         else:
@@ -135,7 +135,7 @@ class Uses(Renaming):
             return
         name = spelled(chain[-1], bound)
         first = change(name)
-        if first and self.minded(chain[-1], first):
+        if first and self.handled(chain[-1], first):
             return
         found, last = latest(name)
         sure = self.known(referents)
