@@ -67,7 +67,7 @@ test-slurm: $(TEST) ## train under a real Slurm of one node, kill, resume (root;
 screenshot: $(TEST) browser html ## take README's picture of the built front page
 	@$(TOOLS) book.author.screenshot
 
-audit: $(TEST) browser html ## Lighthouse on every page, against bounds (needs Node); PAGE="jit vmap" just those
+audit: $(TEST) browser html ## Lighthouse and afdocs on every page, against bounds (needs Node); PAGE="jit vmap" just those
 	@$(TOOLS) book.author.audit $(PAGE)
 
 audit-packages: $(TEST) ## look the locked packages up among known vulnerabilities (needs a network)
