@@ -55,5 +55,4 @@ def setup(app) -> dict:
     app.add_config_value("words", {}, "html")  # the site's own words; a new one is written anew
     app.add_node(HideCodeCellNode, html=(visit, depart), override=True)
     app.connect("doctree-read", name_contents)
-    app.add_js_file("folded.js")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

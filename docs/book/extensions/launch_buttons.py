@@ -37,6 +37,5 @@ def link_notebook(app, pagename, templatename, context, doctree) -> None:
 
 
 def setup(app) -> dict:
-    app.add_js_file("copy.js")
     app.connect("html-page-context", link_notebook)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
