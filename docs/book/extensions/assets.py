@@ -10,10 +10,10 @@ import shutil
 from pathlib import Path
 
 from docutils import nodes
-from pygments.formatters import HtmlFormatter
 from pygments.token import Comment, Keyword, Name, String
 from sphinx.highlighting import PygmentsBridge
 
+from book import private
 from book.paths import THEME
 
 PAGE = THEME / "page"  # what is joined
@@ -40,15 +40,13 @@ COLOURED = {Comment: "c", Keyword: "k", String: "s"}
 COLOURED |= {Name.Function: "nf", Name.Class: "nf", Name.Decorator: "deco"}
 
 
-class Plain(HtmlFormatter):
+class Plain(private.Formatter):
     """Code with a span for what has a colour in book.css, and for nothing else."""
 
-    def _get_css_class(self, ttype) -> str:
-        while ttype and ttype not in COLOURED:
-            ttype = ttype.parent
-        return COLOURED.get(ttype, "")
-
-    _get_css_classes = _get_css_class
+    def css_class(self, kind) -> str:
+        while kind and kind not in COLOURED:
+            kind = kind.parent
+        return COLOURED.get(kind, "")
 
 
 def open_code(translator, node) -> None:
@@ -99,7 +97,7 @@ def unlink(app, pagename, templatename, context, doctree) -> None:
         if asset.filename:
             return not unused(str(asset.filename).removeprefix("_static/"))
         # lines of pydata-sphinx-theme for documentation_options.js
-        return not asset.attributes["body"].lstrip().startswith("DOCUMENTATION_OPTIONS.")
+        return not private.inline_script(asset).lstrip().startswith("DOCUMENTATION_OPTIONS.")
 
     for kind in "css_files", "script_files":
         context[kind] = [asset for asset in context[kind] if wanted(asset)]
