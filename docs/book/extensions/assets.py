@@ -15,6 +15,7 @@ from sphinx.highlighting import PygmentsBridge
 
 from book import private
 from book.paths import THEME
+from seejax.see._html import _small as smaller  # private: a new name there executes pages anew
 
 PAGE = THEME / "page"  # what is joined
 # In _static; of the themes alone, 7 MB.
@@ -57,24 +58,12 @@ def close_code(translator, node) -> None:
     translator.body.append("</code>")
 
 
-def squeezed(css: str) -> str:
-    """A style sheet without its comments and its layout.
-
-    >>> squeezed("/* why */ a > b { color: red;\\n  margin: 0 1px; }")
-    'a>b{color:red;margin:0 1px}'
-    """
-    css = re.sub(r"/\*.*?\*/", "", css, flags=re.DOTALL)
-    css = re.sub(r"\s+", " ", css)
-    css = re.sub(r" ?([{};,>]) ?", r"\1", css)
-    return re.sub(r": ", ":", css).replace(";}", "}").strip()
-
-
 def join(app) -> None:
     """Write site.css and site.js; each script keeps its names to itself."""
     static = Path(app.outdir) / "_static"
     static.mkdir(parents=True, exist_ok=True)
-    sheets = [squeezed(each.read_text("utf8")) for each in sorted(PAGE.glob("*.css"))]
-    (static / "site.css").write_text("\n".join(sheets), "utf8")
+    sheets = [smaller(each.read_text("utf8")) for each in sorted(PAGE.glob("*.css"))]
+    (static / "site.css").write_text(re.sub(" ?> ?", ">", "\n".join(sheets)), "utf8")
     comments = re.compile(r"^ *//.*\n|^ +|  //.*$", re.MULTILINE)
     sources = [each.read_text("utf8") for each in sorted(PAGE.glob("*.js"))]
     scripts = [comments.sub("", source) for source in sources]
