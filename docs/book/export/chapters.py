@@ -105,8 +105,6 @@ def keep_still(article: Tag) -> None:
     for tag in article.select(".headerlink, .toctree-wrapper, template, script, button"):
         tag.decompose()
     for tag in article.find_all(True):
-        if style := tag.get("data-style"):  # a rule of the page's head
-            tag["style"] = style
         for name in [*tag.attrs]:
             if name.startswith("data-") or name in ("tabindex", "loading"):
                 del tag[name]
