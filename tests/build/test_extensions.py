@@ -91,9 +91,9 @@ def small(request, tmp_path_factory) -> SimpleNamespace:
     shutil.copy(ROOT / "docs" / language / "terms.md", source)
     for name in {"api", *(term["see"] for term in terms.terms().values() if "see" in term)}:
         (source / f"{name}.md").write_text(f"---\norphan: true\n---\n({name})=\n# {name}\n")
-    other = work / "static" / "else.css"  # what an extension might add
-    other.parent.mkdir()
-    other.touch()
+    others = work / "static"  # what an extension might add
+    (others / "styles").mkdir(parents=True)
+    (others / "styles" / "else.css").touch()
     environment = {
         **os.environ,
         "READTHEDOCS_CANONICAL_URL": f"https://book.test/{paths.LANGUAGES[language]['slug']}/latest/",
@@ -102,7 +102,7 @@ def small(request, tmp_path_factory) -> SimpleNamespace:
     }
     command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-W", "-c", ROOT / "docs"]
     command += ["-t", language, "-D", "nb_execution_mode=off"]
-    command += ["-D", f"html_static_path={other.parent}", "-D", f"html_css_files={other.name}"]
+    command += ["-D", f"html_static_path={others}", "-D", "html_css_files=styles/else.css"]
     ran = subprocess.run(
         [*command, source, html], env=environment, capture_output=True, encoding="utf8"
     )
@@ -237,7 +237,8 @@ def test_assets_publishes_what_pages_use_and_what_it_does_not_know(small) -> Non
     static = small.html / "_static"
     ours = {file.name for file in (paths.THEME / "static").iterdir()}
     ours |= {"site.css", "site.js", "see.css", "see.js"}
-    assert {path.name for path in static.iterdir()} == ours | {"else.css"}
+    there = {path.relative_to(static).as_posix() for path in static.rglob("*") if path.is_file()}
+    assert there == ours | {"styles/else.css"}
     linked = [link["href"] for link in small.soup("long").select("link[rel=stylesheet]")]
     assert [re.sub(r".*/|\?.*", "", href) for href in linked] == ["site.css", "else.css"]
     scripts = small.soup("long").select("script")

@@ -6,7 +6,6 @@ every page, and no page of ours needs, is named here: it is neither linked nor p
 
 import fnmatch
 import re
-import shutil
 from pathlib import Path
 
 from docutils import nodes
@@ -23,7 +22,9 @@ UNUSED = (
     *("basic.css", "pygments.css", "file.png", "minus.png", "plus.png"),  # of Sphinx
     *("doctools.js", "documentation_options.js", "sphinx_highlight.js", "translations.js"),
     *("language_data.js", "searchtools.js"),
-    *("images", "locales", "scripts", "styles", "vendor", "*webpack-macros.html"),  # of the themes
+    *("scripts/bootstrap.js*", "scripts/fontawesome.js*", "scripts/*sphinx*theme.js*"),  # of themes
+    *("styles/theme.css", "styles/*sphinx*theme.css*", "*webpack-macros.html"),
+    *("vendor/fontawesome/*", "images/logo_*", "locales/*"),
     "mystnb.*.css",
 )
 # What docutils says of each element and no rule or script of ours asks for: a tenth of a page.
@@ -75,10 +76,10 @@ def join(app) -> None:
 def unused(path: str) -> bool:
     """Whether no page needs what has this path in _static.
 
-    >>> unused("styles/theme.css"), unused("mystnb.8ecb98da.css"), unused("copybutton.css")
+    >>> unused("styles/theme.css"), unused("mystnb.8ecb98da.css"), unused("styles/copybutton.css")
     (True, True, False)
     """
-    return any(fnmatch.fnmatch(path.partition("/")[0], name) for name in UNUSED)
+    return any(fnmatch.fnmatch(path, name) for name in UNUSED)
 
 
 def unlink(app, pagename, templatename, context, doctree) -> None:
@@ -100,9 +101,9 @@ def lean(app, pagename, templatename, context, doctree) -> None:
 
 def clear(app, error) -> None:
     static = Path(app.outdir) / "_static"
-    for path in static.iterdir() if static.is_dir() and not error else ():
-        if unused(path.name):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in [] if error else list(static.rglob("*")):
+        if path.is_file() and unused(path.relative_to(static).as_posix()):
+            path.unlink()
 
 
 def setup(app) -> dict:
