@@ -51,24 +51,12 @@ project = author = html_title = words["title"]
 copyright = "See JAX, Apache-2.0"
 language = {"zh": "zh_CN"}.get(tree, tree)
 exclude_patterns = ["**/.ipynb_checkpoints"]
-templates_path = ["_templates"]
 
-html_theme = "sphinx_book_theme"
-html_static_path = ["_static"]
-html_favicon = "_static/mark.svg"
+html_theme = "see_jax"  # docs/theme
+html_favicon = "theme/static/mark.svg"
 html_additional_pages = {"404": "404.html"}  # what Read the Docs shows for a page that is not there
 html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 html_copy_source = False
 html_use_index = html_domain_indices = False  # the search is better
 html_show_sourcelink = False
 html_context = {"words": words}
-html_sidebars = {"**": ["sidebar.html"]}
-html_theme_options = {  # docs/_templates/layout.html goes through these lists
-    "navbar_end": ["search-open.html", "language.html"],
-    "article_header_end": ["run.html"],
-    "secondary_sidebar_items": {"**": ["page-toc.html"], "index": [], "404": [], "search": []},
-    "footer_content_items": ["copyright.html", "repository.html", "changed.html"],
-    "show_toc_level": 2,
-    "use_download_button": False,
-    "use_fullscreen_button": False,
-}

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from book import policy
 from book.execute import execute
-from book.paths import BUILD, DOCS, LANGUAGES, PAGE_ENV, PLACES_ENV, ROOT, BuildError, say
+from book.paths import BUILD, DOCS, LANGUAGES, PAGE_ENV, PLACES_ENV, ROOT, THEME, BuildError, say
 from book.render import put_back, render
 from book.tables import table
 
@@ -64,7 +64,7 @@ def build(draft: bool = False) -> Path:
     if len(sites) < len(LANGUAGES):
         return next(iter(sites.values())) / "index.html"
     choice = BUILD / "html" / "index.html"
-    choice.write_text(policy.guarded((DOCS / "choose.html").read_text("utf8")), "utf8")
+    choice.write_text(policy.guarded((THEME / "choose.html").read_text("utf8")), "utf8")
     return choice
 
 

@@ -11,9 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 
-from myst_nb.core.read import myst_nb_reader_plugin
-
-from book import cache, keys
+from book import cache, keys, private
 from book.keys import code_cells
 from book.paths import DOCS, ROOT
 from book.tables import words
@@ -82,7 +80,7 @@ def known() -> keys.Known:
 
 def sources(path: Path) -> list[str]:
     """The source of every cell of a page; the page is parsed only if it was not executed."""
-    parse = functools.partial(myst_nb_reader_plugin, str(path))
+    parse = functools.partial(private.read_notebook, path)
     kept = cache.find(known().key(path, parse))
     return [cell.source for cell in code_cells(kept.notebook() if kept else parse())]
 

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import nbformat
-from myst_nb.core.read import myst_nb_reader_plugin
 from nbclient.exceptions import CellTimeoutError
 from yaml import MarkedYAMLError
 
-from book import cache, keys
+from book import cache, keys, private
 from book.forkserver import ForkServer
 from book.kernel import CELL_TIMEOUT_S, Kernel, shorten_errors
 from book.keys import code_cells
@@ -40,7 +39,7 @@ class Run(NamedTuple):
 def source_line(page: Path, notebook: nbformat.NotebookNode, cell, line_in_cell: int = 1) -> int:
     """The line of the page on which a line of a cell stands (both from 1)."""
     lines = page.read_text("utf8").splitlines()
-    fence = notebook.metadata.source_map[notebook.cells.index(cell)]
+    fence = private.first_line(notebook, notebook.cells.index(cell))
     first = cell.source.split("\n", 1)[0]
     for number in range(fence, len(lines)):  # options stand between the fence and the source
         if lines[number] == first:
@@ -58,7 +57,7 @@ def failure(page: Path, notebook, cell, what: str, line_in_cell: int = 1) -> Bui
 def read_page(page: Path) -> nbformat.NotebookNode:
     """A page as a notebook, or in one line what is wrong with its front matter or its cells."""
     try:
-        return myst_nb_reader_plugin(str(page))
+        return private.read_notebook(page)
     except Exception as error:  # of YAML, of MyST-NB, of nbformat, of UTF-8
         what, line = str(error).split("\n")[0], 1
         if isinstance(error.__context__, MarkedYAMLError) and error.__context__.problem_mark:

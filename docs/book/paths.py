@@ -10,6 +10,7 @@ from seejax.errors import SLUGS
 
 DOCS = Path(__file__).resolve().parents[1]
 ROOT = DOCS.parent
+THEME = DOCS / "theme"
 BUILD = ROOT / "build"
 
 # For each tree: its language as HTML names it, as Read the Docs spells it, as its readers do.

@@ -13,7 +13,7 @@ from typing import Any
 
 from book import policy
 from book.cache import Kept
-from book.paths import BUILD, DOCS, ROOT, BuildError, page_name, pages, say
+from book.paths import BUILD, DOCS, ROOT, THEME, BuildError, page_name, pages, say
 
 WORK = BUILD / "sphinx"
 EXECUTED = WORK / "executed"  # the notebooks of this build, as MyST-NB reads them
@@ -37,8 +37,7 @@ def state(language: str, executed: dict[Path, Kept]) -> State:
     files += [*(DOCS / "book").rglob("*.py"), DOCS / "conf.py"]
     files += [ROOT / "pyproject.toml", ROOT / "requirements.lock"]
     package = ROOT / "examples" / "seejax"
-    dress = [*(DOCS / "theme").rglob("*.*"), *package.rglob("*.css"), *package.rglob("*.js")]
-    dress += [*(DOCS / "_static").glob("*.*"), *(DOCS / "_templates").glob("*.*")]
+    dress = [*THEME.rglob("*.*"), *package.rglob("*.css"), *package.rglob("*.js")]
     source = [path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     shown = {
         page_name(page, language): executed[page].digest

@@ -121,6 +121,26 @@ def test_changed_style_and_script_execute_nothing_and_are_on_every_page(book: Bo
     assert "/* new */" in (book.out / "_static" / "see.css").read_text("utf8")
 
 
+def test_a_changed_theme_is_seen_on_every_page_and_executes_nothing(book: Book) -> None:
+    pages = [book.out / f"{name}.html" for name in ("page", "index")]
+    book.build_en()
+    theme = book.root / "docs" / "theme"
+    for name, old, new, shown in (
+        ("parts/copyright.html", "©", "Copyright", "Copyright "),
+        ("page/book.css", "--bar: 3.25rem", "--bar: 3.5rem", "site.css?v="),
+        ("page/copy.js", '"copy"', '"copies"', "site.js?v="),
+    ):
+        before = [page.read_text("utf8") for page in pages]
+        file = theme / name
+        text = file.read_text("utf8")
+        assert old in text
+        file.write_text(text.replace(old, new), "utf8")
+        assert executed(book.build_en()) == 0
+        for page, last in zip(pages, before, strict=True):
+            line = next(line for line in page.read_text("utf8").splitlines() if shown in line)
+            assert line not in last, f"{name} has changed, {page.name} has not"
+
+
 def test_changed_machinery_is_seen_on_every_page_and_executes_nothing(book: Book) -> None:
     assert executed(book.build()) == 0  # a copy is at another place, and so rendered anew once
     extension = book.root / "docs" / "book" / "extensions" / "languages.py"

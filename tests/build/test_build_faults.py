@@ -13,7 +13,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from book import cache, execute, paths, render, tables
+from book import cache, execute, paths, private, render, tables
 from book.machine import Machine
 from small_book import Book
 
@@ -26,7 +26,7 @@ BUILD = "import sys; from book.build import main; sys.argv = ['build']; sys.exit
 
 SOON = """
 from book import execute
-execute.Kernel._get_timeout = lambda self, cell: 1 if cell and ".wait()" in cell.source else 300
+execute.Kernel.timeout_func = staticmethod(lambda cell: 1 if ".wait()" in cell.source else 300)
 """
 
 
@@ -59,7 +59,7 @@ def test_what_watches_a_kernel_ends_without_noise_when_its_page_was_stopped() ->
     async def watch() -> bool:
         kernel = execute.Kernel(nbformat.v4.new_notebook(), Machine(1, 1), "")
         kernel.task_poll_for_reply = asyncio.get_running_loop().create_future()
-        await kernel._async_poll_kernel_alive()
+        await private.watch(kernel)
         return kernel.task_poll_for_reply.cancelled()
 
     assert asyncio.run(watch())

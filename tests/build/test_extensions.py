@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from docutils import nodes
 from docutils.utils import new_document
 
 from book import paths, tables
-from book.extensions import assets, build_facts, chinese, terms, toc
+from book.extensions import build_facts, chinese, terms, toc
 
 ROOT = Path(__file__).parents[2]
 
@@ -80,7 +81,7 @@ See [](terms.md).
 def small(request, tmp_path_factory) -> SimpleNamespace:
     """A book of three pages, built as the real one is; cells have their outputs already."""
     language, work = request.param, tmp_path_factory.mktemp(request.param)
-    source = work / "source"
+    source, html = work / "source", work / "html"
     source.mkdir()
     puzzles = [cell(["puzzle"], output) for output in OUTPUTS.values()]
     others = [cell([tag], OUTPUTS["text"]) for tag in ("hide-cell", "hide-input", "plain")]
@@ -90,6 +91,9 @@ def small(request, tmp_path_factory) -> SimpleNamespace:
     shutil.copy(ROOT / "docs" / language / "terms.md", source)
     for name in {"api", *(term["see"] for term in terms.terms().values() if "see" in term)}:
         (source / f"{name}.md").write_text(f"---\norphan: true\n---\n({name})=\n# {name}\n")
+    others = work / "static"  # what an extension might add
+    (others / "styles").mkdir(parents=True)
+    (others / "styles" / "else.css").touch()
     environment = {
         **os.environ,
         "READTHEDOCS_CANONICAL_URL": f"https://book.test/{paths.LANGUAGES[language]['slug']}/latest/",
@@ -97,14 +101,17 @@ def small(request, tmp_path_factory) -> SimpleNamespace:
         "SOURCE_DATE_EPOCH": "86400",
     }
     command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-W", "-c", ROOT / "docs"]
-    command += ["-t", language, "-D", "nb_execution_mode=off", source, work / "html"]
-    ran = subprocess.run(command, env=environment, capture_output=True, encoding="utf8")
+    command += ["-t", language, "-D", "nb_execution_mode=off"]
+    command += ["-D", f"html_static_path={others}", "-D", "html_css_files=styles/else.css"]
+    ran = subprocess.run(
+        [*command, source, html], env=environment, capture_output=True, encoding="utf8"
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
     def soup(name: str) -> BeautifulSoup:
-        return BeautifulSoup((work / "html" / f"{name}.html").read_text("utf8"), "html.parser")
+        return BeautifulSoup((html / f"{name}.html").read_text("utf8"), "html.parser")
 
-    return SimpleNamespace(soup=soup, words=tables.words(language), language=language)
+    return SimpleNamespace(html=html, soup=soup, words=tables.words(language), language=language)
 
 
 def test_a_puzzle_folds_every_kind_of_output_and_shows_its_code(small) -> None:
@@ -154,8 +161,8 @@ def test_the_sidebar_of_a_large_book_opens_one_part(many: int, monkeypatch) -> N
     monkeypatch.setattr(toc, "parts", lambda env: [first, last])
     context = {"words": {"pages": "All"}, "pagename": "b1", "root_doc": "index"}
     toc.list_parts(SimpleNamespace(env=None), "b1", None, context, None)
-    templates = jinja2.Environment(loader=jinja2.FileSystemLoader(ROOT / "docs" / "_templates"))
-    made = templates.get_template("sidebar.html").render(
+    templates = jinja2.Environment(loader=jinja2.FileSystemLoader(paths.THEME))
+    made = templates.get_template("parts/sidebar.html").render(
         pathto=lambda page: f"{page}.html", **context
     )
     soup = BeautifulSoup(made, "html.parser")
@@ -225,19 +232,14 @@ def test_a_line_break_is_dropped_where_it_stands_and_nowhere_else() -> None:
     assert joined("一。", "\n", "x", "\n", "图", "\n", "左") == "一。x\n图左"
 
 
-def test_assets_leaves_files_of_an_extension_that_it_does_not_know(tmp_path: Path) -> None:
-    theme = tmp_path / "theme"
-    app = SimpleNamespace(
-        outdir=tmp_path,
-        builder=SimpleNamespace(theme=SimpleNamespace(get_theme_dirs=lambda: [theme])),
-    )
-    for name in "theme/static/styles/theme.css", "theme/static/options.js.jinja":
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    names = "styles/theme.css", "options.js", "pygments.css", "mystnb.8ecb98da.css", "book.css"
-    for name in (*names, "copybutton.css", "copybutton/copy.js"):
-        (tmp_path / "_static" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "_static" / name).touch()
-    assets.clear(app, None)
-    left = {path.name for path in (tmp_path / "_static").iterdir()}
-    assert left == {"book.css", "copybutton.css", "copybutton"}
+def test_assets_publishes_what_pages_use_and_what_it_does_not_know(small) -> None:
+    """An extension that brings files of its own finds them again, whatever it is."""
+    static = small.html / "_static"
+    ours = {file.name for file in (paths.THEME / "static").iterdir()}
+    ours |= {"site.css", "site.js", "see.css", "see.js"}
+    there = {path.relative_to(static).as_posix() for path in static.rglob("*") if path.is_file()}
+    assert there == ours | {"styles/else.css"}
+    linked = [link["href"] for link in small.soup("long").select("link[rel=stylesheet]")]
+    assert [re.sub(r".*/|\?.*", "", href) for href in linked] == ["site.css", "else.css"]
+    scripts = small.soup("long").select("script")
+    assert [re.sub(r".*/|\?.*", "", each.get("src", "")) for each in scripts] == ["", "site.js"]

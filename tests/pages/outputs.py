@@ -12,6 +12,8 @@ from xml.etree import ElementTree
 
 import nbformat
 
+from book import private
+
 CHANCE = {  # what differs by chance, in any output
     r"\S*/ipykernel_\d+/\d+\.py": "<cell>",
     r"\b0x[0-9a-f]{6,}": "<address>",
@@ -113,8 +115,8 @@ def texts(cell: nbformat.NotebookNode) -> Iterator[str]:
         data = output.get("data", {})
         if output.output_type == "error":
             yield "\n".join(output.traceback)
-        elif glued := data.get("application/papermill.record/text/plain"):
-            yield f"{output.metadata['scrapbook']['name']} = {glued}"
+        elif kept := private.glued(output):
+            yield " = ".join(kept)
         elif "image/svg+xml" in data:
             yield figure(data["image/svg+xml"])
         elif data:

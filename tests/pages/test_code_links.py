@@ -14,11 +14,10 @@ from urllib.parse import urldefrag
 import pytest
 from bs4 import BeautifulSoup, Tag
 from built_site import LANGUAGES, PAGES, WIDTHS, soup
-from myst_nb.core.read import myst_nb_reader_plugin
 from playwright.sync_api import Browser, Page, expect
 
 import limits
-from book import inventories, paths
+from book import inventories, paths, private
 from book.extensions import code_links
 from book.keys import code_cells
 
@@ -92,7 +91,7 @@ def test_inventories_are_made_anew_by_one_command(tmp_path: Path) -> None:
 def namespace(path: str) -> dict[str, object]:
     """What the imports of a page give: run, where code_links reads them."""
     language, _, name = path.removesuffix(".html").partition("/")
-    notebook = myst_nb_reader_plugin(str(paths.DOCS / language / f"{name}.md"))
+    notebook = private.read_notebook(paths.DOCS / language / f"{name}.md")
     given: dict[str, object] = {}
     exec(USUAL, given)
     for cell in code_cells(notebook):

@@ -1,19 +1,18 @@
-"""What the site gives to machines: Markdown with outputs, structured data, the sitemap."""
+"""What the site gives to machines: Markdown with outputs, the sitemap."""
 
 import functools
-import json
 import os
 import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 from xml.etree import ElementTree as xml
 
 import pytest
 from bs4 import BeautifulSoup, Tag
-from built_site import LANGUAGES, PAGES, SITE, SOURCES, ids, soup
+from built_site import LANGUAGES, PAGES, SITE, SOURCES, soup
 from markdown_it import MarkdownIt
 from test_notebooks import COMMON, FORMULA, letters
 
@@ -215,72 +214,6 @@ def test_a_fence_is_longer_than_any_in_it() -> None:
         assert token.content.rstrip("\n") == inside
 
 
-# -- structured data -------------------------------------------------------------------------------
-
-
-def data(page: BeautifulSoup) -> tuple[dict, list[dict]]:
-    """What a page says of itself in the words of schema.org, and the way to it."""
-    (script,) = page.select("script[type='application/ld+json']")
-    said = json.loads(script.string)
-    assert said["@context"] == "https://schema.org"
-    article, trail = said.get("@graph", [said, {"itemListElement": []}])
-    return article, trail["itemListElement"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_structured_data_names_the_page(site: Path, name: str) -> None:
-    language, _, page = name.partition("/")
-    own, words = soup(f"{name}.html"), tables.words(language)
-    article, trail = data(own)
-    described = own.select_one("meta[name=description]")["content"]
-    assert article["description"] == described
-    assert article["inLanguage"] == LANGUAGES[language] == own.html["lang"]
-    footer = own.select_one("footer time")
-    if footer:
-        assert article["dateModified"] == footer["datetime"]
-    if page == "index":
-        assert article["@type"] == "Book" and article["name"].startswith(words["title"])
-        return
-    heading = own.select_one("h1")
-    title = heading.get_text().removesuffix(heading.select_one(".headerlink").get_text())
-    assert article["@type"] == ["TechArticle", "LearningResource"]
-    assert article["headline"] == title and article["isPartOf"]["name"] == words["title"]
-    assert [step["position"] for step in trail] == [1, 2, 3]
-    current = own.select_one(".bd-sidebar-primary a.current").get_text().strip()
-    front = soup(f"{language}/index.html")
-    part = urlsplit(trail[1]["item"])
-    section = front.find(id=part.fragment)
-    assert section.select_one("h3").get_text().startswith(trail[1]["name"])
-    assert section.select_one(f"a[href='{page}.html']"), "the page is in that part"
-    assert [step["name"] for step in trail] == [words["title"], trail[1]["name"], current]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_structured_data_points_at_is_there(site: Path, name: str) -> None:
-    article, trail = data(soup(f"{name}.html"))
-    places = [article["url"], article["image"], article["encoding"]["contentUrl"]]
-    places += [step["item"] for step in trail]
-    home = site_address(name[:2])
-    for place in places:
-        parts = urlsplit(place.removeprefix(home))
-        target = (SITE / name).parent / unquote(parts.path)
-        assert target.is_file(), place
-        if parts.fragment:
-            assert parts.fragment in ids(target.relative_to(SITE).as_posix())
-    own = (SITE / name).parent / article["url"].removeprefix(home)
-    assert own == SITE / f"{name}.html"
-
-
-def site_address(language: str) -> str:
-    return os.environ.get("READTHEDOCS_CANONICAL_URL", "") if language else ""
-
-
-def test_no_text_of_a_page_ends_its_data(site: Path) -> None:
-    for name in NAMES:
-        (script,) = soup(f"{name}.html").select("script[type='application/ld+json']")
-        assert "<" not in script.string
-
-
 # -- with an address: what search engines are told -------------------------------------------------
 
 ADDRESS = {
@@ -298,8 +231,6 @@ def public(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A small book in git, each language built as Read the Docs builds it."""
     small = Book(tmp_path_factory.mktemp("public"))
     small.write()
-    small.edit("```{toctree}\npage", "```{toctree}\n:caption: A part\n\nShort <page>", name="index")
-    small.edit("`page-next`\n", "`page-next`\n\n(index-part)=\n## A part\n", name="index")
     for command in (
         ("init", "--quiet"),
         ("add", "docs"),
@@ -373,18 +304,12 @@ def test_robots_are_let_in_and_told_of_both_sitemaps(public: dict[str, Path]) ->
 def test_an_address_makes_every_address_whole(public: dict[str, Path], language: str) -> None:
     html, home = public[language], ADDRESS[language]
     page = read(html / "page.html")
-    article, trail = data(page)
     said = {m["property"]: m["content"] for m in page.select("meta[property]")}
-    assert said["og:url"] == article["url"] == f"{home}page.html"
-    assert said["og:image"] == article["image"] == f"{home}_static/card.{language}.png"
+    assert said["og:url"] == f"{home}page.html"
+    assert said["og:image"] == f"{home}_static/card.{language}.png"
     assert (said["og:image:width"], said["og:image:height"]) == ("1200", "630")
     assert (html / "_static" / f"card.{language}.png").is_file()
     assert page.select_one("meta[name='twitter:card']")["content"] == "summary_large_image"
-    assert article["encoding"]["contentUrl"] == f"{home}page.md"
-    assert article["dateModified"] == DAY
-    steps = [f"{home}index.html", f"{home}index.html#index-part", f"{home}page.html"]
-    assert [step["item"] for step in trail] == steps
-    assert data(read(html / "index.html"))[0]["url"] == f"{home}index.html"
     for name in ("page.md", "index.md", "llms.txt"):
         whole = links((html / name).read_text("utf8"))
         assert whole and all(link.startswith("https://see-jax.example/") for link in whole)

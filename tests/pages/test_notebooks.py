@@ -348,8 +348,8 @@ def test_a_page_without_code_offers_nothing_to_run(site: Path) -> None:
 def test_colab_and_binder_are_offered_where_the_repository_is_known() -> None:
     from book.extensions import launch_buttons
 
-    loader = jinja2.FileSystemLoader(paths.DOCS / "_templates")
-    template = jinja2.Environment(loader=loader).get_template("run.html")
+    loader = jinja2.FileSystemLoader(paths.THEME)
+    template = jinja2.Environment(loader=loader).get_template("parts/run.html")
     for address, count in (("https://github.com/a/b", 3), ("https://gitlab.com/a/b", 1), ("", 1)):
         text = template.render(
             run=launch_buttons.places("jit", "en", address),

@@ -11,12 +11,11 @@ import matplotlib.pyplot as plt
 import nbformat
 import outputs
 import pytest
-from myst_nb.core.read import myst_nb_reader_plugin
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 import limits
-from book import cache, keys, paths
+from book import cache, keys, paths, private
 
 PAGES = {page.stem: page for page in paths.pages("en") if "{code-cell}" in page.read_text("utf8")}
 
@@ -37,7 +36,7 @@ class Pages(SingleFileSnapshotExtension):
 @limits.OF_ITS_PYTHON
 @pytest.mark.parametrize("page", PAGES)
 def test_page(site: Path, page: str, snapshot: SnapshotAssertion) -> None:
-    executed = cache.load(keys.key(myst_nb_reader_plugin(str(PAGES[page]))))
+    executed = cache.load(keys.key(private.read_notebook(PAGES[page])))
     if executed is None:
         pytest.fail(f"{page} was not executed as it stands: make html", pytrace=False)
     snapshot = snapshot.use_extension(Pages)
@@ -68,14 +67,18 @@ def shown(
     figure.savefig(svg := io.StringIO(), format="svg")
     plt.close(figure)
     new = nbformat.v4.new_output
-    record = {"application/papermill.record/text/plain": glued}
+    record = {"kept/text/plain": glued}
     cell = nbformat.v4.new_code_cell("train(f)\nplot()", metadata={"tags": list(tags)})
     cell.outputs = [
         new("stream", name="stdout", text=f"loss {loss[:3]}"),
         new("stream", name="stdout", text=f"{loss[3:]} in {steps} steps of {shape}\n"),
         new("execute_result", {"text/html": address, "text/plain": f"<f at {address}>"}),
         new("display_data", {"image/svg+xml": svg.getvalue(), "text/plain": "<Figure>"}),
-        new("display_data", record, metadata={"scrapbook": {"name": "page-share"}}),
+        new(
+            "display_data",
+            record,
+            metadata={"scrapbook": {"name": "page-share", "mime_prefix": "kept/"}},
+        ),
         new("error", ename="", evalue="", traceback=[error]),
     ]
     return outputs.page([*[nbformat.v4.new_code_cell("x = 1")] * before, cell])

@@ -42,8 +42,10 @@ def test_every_page_of_the_site_has_the_policy(site: Path) -> None:
         text = file.read_text("utf8")
         (said,) = re.findall(r'<meta http-equiv="Content-Security-Policy" content="(.*?)">', text)
         assert all(f"{name} {sources}" in said for name, sources in policy.POLICY.items())
-        assert "unsafe" not in said and text.index(said) < text.index("<title>"), file
-        assert not re.findall(r'<\w[^<>]* (?:style|on[a-z]+)="', text), file
+        unsafe = [each for each in said.split("; ") if "unsafe" in each]
+        assert unsafe == ["style-src-attr 'unsafe-inline'"], file
+        assert text.index(said) < text.index("<title>"), file
+        assert not re.findall(r'<\w[^<>]* on[a-z]+="', text), file
 
 
 def test_no_page_asks_for_what_its_policy_refuses(page: Page, server: str) -> None:
@@ -51,8 +53,7 @@ def test_no_page_asks_for_what_its_policy_refuses(page: Page, server: str) -> No
     for path in ZH + SOME + FRAME:
         page.goto(f"{server}/{path}")
         wrong += [f"{path}, {what}" for what in refused(page)]
-        lost = "e => getComputedStyle(e).getPropertyValue(e.dataset.style.split(':')[0])"
-        styles = page.locator("[data-style]").evaluate_all(f"all => all.map({lost})")
+        styles = page.locator("main [style]").evaluate_all("all => all.map(e => e.style.length)")
         wrong += [f"{path}: a style is lost"] * (not all(styles))
         inputs[path] = page.locator("article input:not(.search-input)").count()
     assert not wrong, "\n".join(wrong)
@@ -83,7 +84,8 @@ def type_hostile_strings(page: Page, url: str) -> None:
 
 def test_the_policy_refuses_what_a_hostile_page_would_do(page: Page, server: str) -> None:
     hostile = """<script>ran = 1</script><script src="https://else.test/x.js"></script>
-      <img src=x onerror="ran = 2"><img src="https://else.test/x.png"><p style="color: red">a</p>
+      <img src=x onerror="ran = 2"><img src="https://else.test/x.png"><style>p {color: red}</style>
+      <p style="background: url(https://else.test/y.png)">a</p>
       <iframe src="https://else.test"></iframe><object data="https://else.test"></object>
       <form action="https://else.test"></form><base href="https://else.test">"""
 
@@ -101,11 +103,12 @@ def test_the_policy_refuses_what_a_hostile_page_would_do(page: Page, server: str
       await fetch("https://else.test/?told").catch(() => {});
     }""")
     kinds = {
-        *("script-src-elem", "script-src-attr", "style-src-attr", "img-src", "frame-src"),
+        *("script-src-elem", "script-src-attr", "style-src-elem", "img-src", "frame-src"),
         *("object-src", "form-action", "base-uri", "connect-src", "require-trusted-types-for"),
     }
     wait_until(lambda: kinds <= {what.partition(":")[0] for what in refused(page)})
     assert kinds == {what.partition(":")[0] for what in refused(page)}
+    assert any("else.test/y.png" in what for what in refused(page)), "a style loads nothing either"
     assert page.evaluate("typeof ran") == "undefined"
     page.unroute("**/en/jit.html")
 

@@ -143,7 +143,7 @@ def test_a_cleaned_figure_is_the_same_picture(page: Page) -> None:
 
 
 def test_a_page_carries_spans_for_colours_alone(site: Path) -> None:
-    css = (assets.OURS / "book.css").read_text("utf8")
+    css = (assets.PAGE / "book.css").read_text("utf8")
     known = set(re.findall(r"\.highlight \.(\w+) \{", css))
     assert known == set(assets.COLOURED.values())
     used = {

@@ -22,7 +22,6 @@ READS = {
         "docs/*.*",
         "docs/zh/*",
         "docs/en/*",
-        "docs/_*/*",
         "docs/theme/**/*",
         "docs/data/*",
         "docs/book/**/*",

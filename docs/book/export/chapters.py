@@ -17,10 +17,10 @@ from book.export.notebooks import site
 from book.export.plain import parts
 from book.extensions.build_facts import facts
 from book.extensions.folds import KINDS
-from book.paths import DOCS, LANGUAGES, BuildError
+from book.paths import LANGUAGES, THEME, BuildError
 from book.tables import words
 
-OURS = DOCS / "_offline"  # template and style sheet of the PDF
+PRINT = THEME / "print"  # template and style sheet of the PDF
 
 CODE = {"pre", "code"}  # whose spaces are kept
 
@@ -49,7 +49,7 @@ class Book(NamedTuple):
         return [chapter for part in self.parts.values() for chapter in part]
 
     def fill(self, template: str, **values: object) -> str:
-        """A file of docs/_offline with what the book says of itself."""
+        """A file of docs/theme/print with what the book says of itself."""
         said = {"book": self, "words": words(self.language), "built": facts()}
         said |= {"hreflang": LANGUAGES[self.language]["hreflang"]}
         return templates().get_template(template).render(said | values)
@@ -58,7 +58,7 @@ class Book(NamedTuple):
 @cache
 def templates() -> Environment:
     return Environment(
-        loader=FileSystemLoader([OURS, DOCS / "_templates"]),
+        loader=FileSystemLoader([PRINT, THEME / "parts"]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -105,8 +105,6 @@ def keep_still(article: Tag) -> None:
     for tag in article.select(".headerlink, .toctree-wrapper, template, script, button"):
         tag.decompose()
     for tag in article.find_all(True):
-        if style := tag.get("data-style"):  # a rule of the page's head
-            tag["style"] = style
         for name in [*tag.attrs]:
             if name.startswith("data-") or name in ("tabindex", "loading"):
                 del tag[name]

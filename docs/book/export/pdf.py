@@ -13,7 +13,7 @@ from playwright.sync_api import Browser
 from pypdf import PageObject, PdfReader, PdfWriter
 from pypdf.generic import DictionaryObject, NameObject, StreamObject, TextStringObject
 
-from book.export.chapters import OURS, Book
+from book.export.chapters import PRINT, Book
 
 logging.getLogger("pypdf").setLevel(logging.ERROR)  # Chromium counts its objects wrong; no matter
 
@@ -50,8 +50,9 @@ def join(book: Book) -> None:
 
 def document(book: Book, numbers: dict[str, int]) -> str:
     """The whole book as one page of HTML; on which page each place is stands in its contents."""
-    ours = [book.html / "_static" / "site.css", book.html / "_static" / "see.css", OURS / "pdf.css"]
-    styles = [sheet.read_text("utf8") for sheet in ours]
+    static = book.html / "_static"
+    sheets = [static / "site.css", static / "see.css", PRINT / "pdf.css"]
+    styles = [sheet.read_text("utf8") for sheet in sheets]
     return book.fill("book.html", styles=styles, numbers=numbers, place=place)
 
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 from docutils import nodes
 from pygments.token import Text
 from sphinx import addnodes
-from sphinx.ext.intersphinx import InventoryAdapter
 from sphinx.highlighting import PygmentsBridge
 
+from book import private
 from book.extensions.assets import Plain
 
 PYTHON = {"ipython3", "python"}
@@ -185,10 +185,12 @@ class Linked(Plain):
         super().__init__(**options)
         self.links = links or []
 
-    def _format_lines(self, tokensource) -> Iterator[tuple[int, str]]:
-        for kind, line in super()._format_lines(marked(tokensource, self.links)):
-            line = re.sub(f"{OPEN}(\\d+){NUMBERED}", self.opened, line)
-            yield kind, line.replace(CLOSE, "</a>")
+    def cut(self, tokens: Iterable[tuple]) -> Iterator[tuple]:
+        return marked(tokens, self.links)
+
+    def finish(self, line: str) -> str:
+        line = re.sub(f"{OPEN}(\\d+){NUMBERED}", self.opened, line)
+        return line.replace(CLOSE, "</a>")
 
     def opened(self, mark: re.Match) -> str:
         return f'<a href="{escape(self.links[int(mark[1])].address)}">'
@@ -199,15 +201,14 @@ class Linked(Plain):
 
 def finder(app, page: str) -> Find:
     """Where a qualified name is documented, seen from a page."""
-    site = InventoryAdapter(app.env).main_inventory
+    elsewhere = private.other_sites(app.env)
     ours = app.env.domains.python_domain
 
     def find(name: str) -> str | None:
         if place := ours.objects.get(name) or ours.modules.get(name):
             here = app.builder.get_relative_uri(page, place.docname)
             return f"{here}#{place.node_id}" if place.docname != page else f"#{place.node_id}"
-        known = (items[name] for kind, items in sorted(site.items()) if name in items)
-        return next((item.uri for item in known), None)
+        return elsewhere(name)
 
     return find
 

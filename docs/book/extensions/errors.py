@@ -6,10 +6,9 @@
 import ast
 
 from docutils import nodes
-from myst_nb.ext.glue.utils import retrieve_glue_data
-from myst_nb.sphinx_ import HideCodeCellNode
 from sphinx.util.docutils import SphinxDirective
 
+from book import private
 from book.paths import language_of
 from seejax.errors import DATA, PREFIX, Entry, entries, headword
 
@@ -48,8 +47,7 @@ class Errors(SphinxDirective):
         self.env.note_dependency(str(DATA))
         if not (topic := of_topic(self.arguments[0])):
             raise self.error(f"no error of {DATA.name} is of the topic {self.arguments[0]}")
-        kept = retrieve_glue_data(self.state.document, MESSAGES)
-        messages = read_messages(kept.data["text/plain"])
+        messages = read_messages(private.glued_in(self.state.document, MESSAGES))
         listed = nodes.definition_list(classes=["errors"])
         for name, entry in topic.items():
             listed += self.item(name, entry, messages[name])
@@ -61,7 +59,8 @@ class Errors(SphinxDirective):
         self.state.document.note_explicit_target(title)
         see = self.parse_text_to_nodes(" · ".join(f"[](#{anchor})" for anchor in entry.see))
         see[-1]["classes"] += ["term-see", "no-search"]
-        fold = HideCodeCellNode("", prompt_show="cured", prompt_hide="cured")
+        fold = private.fold_type()()
+        private.set_kind(fold, "cured")
         codes = [block(code, CODE) for code in (entry.code, entry.cured)]
         fold += nodes.container("", *codes, classes=["cell_input"])
         said = block(message, "text")

@@ -8,7 +8,8 @@ that belong to a solution follow its cell in a container of the class `why`, and
 from html import escape
 
 from docutils import nodes
-from myst_nb.sphinx_ import HideCodeCellNode
+
+from book import private
 
 # By a cell's tag: the kind of fold, of which docs/data/words.toml says what is written on it.
 KINDS = {
@@ -28,9 +29,9 @@ def name_contents(app, doctree) -> None:
             why.parent.remove(why)
             cell += why
         if kind == "output":
-            cell["hide_mode"] = "output"  # as myst-nb's own tag does: text, errors, pictures
-        if kind and "hide_mode" in cell:
-            cell["prompt_show"] = cell["prompt_hide"] = kind  # in words when it is written
+            private.fold_output(cell)
+        if kind and private.is_folded(cell):
+            private.set_kind(cell, kind)  # in words when it is written
 
 
 def following(cell: nodes.Node, name: str) -> nodes.container | None:
@@ -41,7 +42,7 @@ def following(cell: nodes.Node, name: str) -> nodes.container | None:
 
 def visit(translator, node) -> None:
     words = translator.config.words
-    show, hide = (escape(words[f"{node[f'prompt_{what}']}_{what}"]) for what in ("show", "hide"))
+    show, hide = (escape(words[f"{private.kind(node)}_{what}"]) for what in ("show", "hide"))
     both = f'<span class="collapsed">{show}</span><span class="expanded">{hide}</span>'
     summary = show if show == hide else both
     translator.body.append(f'<details class="folded"><summary>{summary}</summary>\n')
@@ -53,7 +54,6 @@ def depart(translator, node) -> None:
 
 def setup(app) -> dict:
     app.add_config_value("words", {}, "html")  # the site's own words; a new one is written anew
-    app.add_node(HideCodeCellNode, html=(visit, depart), override=True)
+    app.add_node(private.fold_type(), html=(visit, depart), override=True)
     app.connect("doctree-read", name_contents)
-    app.add_js_file("folded.js")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -59,5 +59,4 @@ def link_languages(app, pagename, templatename, context, doctree) -> None:
 def setup(app) -> dict:
     app.connect("doctree-read", share_anchors, priority=100)  # before the contents are collected
     app.connect("html-page-context", link_languages)
-    app.add_js_file("languages.js")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

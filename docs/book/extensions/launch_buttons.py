@@ -5,6 +5,7 @@ Both open notebooks from a repository on GitHub: from its branch `notebooks`, wh
 
 from docutils import nodes
 
+from book import private
 from book.extensions.build_facts import repository
 from book.paths import language_of
 
@@ -31,12 +32,11 @@ def places(page: str, language: str, address: str) -> dict[str, str]:
 
 def link_notebook(app, pagename, templatename, context, doctree) -> None:
     cells = doctree.findall(nodes.container) if doctree else ()
-    if any(cell.get("nb_element") == "cell_code" for cell in cells):
+    if any(map(private.is_code_cell, cells)):
         language = language_of(app.config)
         context["run"] = places(pagename, language, repository())
 
 
 def setup(app) -> dict:
-    app.add_js_file("copy.js")
     app.connect("html-page-context", link_notebook)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

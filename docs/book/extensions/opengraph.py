@@ -42,7 +42,6 @@ def describe(app, pagename, templatename, context, doctree) -> None:
     title = unescape(re.sub(r"<[^>]*>", "", context["title"]))
     said = description(doctree)
     picture = PICTURE.format(language_of(app.config))
-    context["shared"] = {"title": title, "description": said, "picture": picture}
     tags = {
         "og:site_name": words["title"],
         "og:type": "website" if is_front else "article",

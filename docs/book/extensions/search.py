@@ -22,10 +22,10 @@ from docutils import nodes
 from sphinx import addnodes
 
 from book.extensions.toc import names
-from book.paths import DOCS, language_of
+from book.paths import THEME, language_of
 from book.tables import table
 
-SCRIPT = DOCS / "_static" / "search.js"  # loaded when the search is opened
+SCRIPT = THEME / "static" / "search.js"  # loaded when the search is opened
 
 # -- terms: as search.js makes them of a query ---------------------------------------------------
 
@@ -362,6 +362,4 @@ def setup(app) -> dict:
     app.connect("builder-inited", turn_off_sphinx)
     app.connect("html-page-context", note)
     app.connect("build-finished", write)
-    app.add_css_file("search.css")
-    app.add_js_file("search-open.js")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

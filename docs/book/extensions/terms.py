@@ -127,5 +127,4 @@ def setup(app) -> dict:
     app.add_directive("terms", Terms)
     app.connect("doctree-read", note_links)
     app.connect("doctree-resolved", carry_explanations)
-    app.add_js_file("terms.js")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -101,5 +101,4 @@ class Today(SphinxDirective):
 def setup(app) -> dict:
     app.add_node(Filter, html=(open_filter, close_filter))
     app.add_directive("today", Today)
-    app.add_js_file("today.js")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -18,23 +18,22 @@ from seejax.see._html import _said
 NUMBERS = "array arguments: floats are standard normal, integers 0, booleans True"
 
 SHELL = """\
-<!doctype html><html lang="{lang}"><head><meta charset="utf-8">
+<!doctype html><html lang="{lang}" class="see-page"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
 {assets}<style>{css}</style></head>
 <body data-version="{version}"><main>{body}</main>{ended}</body></html>
 """
 CSS = """\
-:root{color-scheme:light dark}
-body{margin:0;padding:1em;background:light-dark(#fff,#111316);color:light-dark(#1f2328,#dfe2e6);
+body{margin:0;padding:1em;background:light-dark(#fff,#111316);color:var(--see-fg);
 font:14px/1.5 system-ui,sans-serif}
 .see{margin:0}
-.old>.see{filter:grayscale(1);outline:2px dashed #b3261e;outline-offset:4px}
+.old>.see{filter:grayscale(1);outline:2px dashed var(--see-bad);outline-offset:4px}
 #said,#ended{position:sticky;bottom:0;max-height:45vh;overflow:auto;margin:1em 0 0;padding:.6em 1em;
-border:1px solid;border-radius:8px;background:light-dark(#fdecea,#3a1b1a);
-color:light-dark(#b3261e,#ff9a92)}
+border:1px solid;border-radius:8px;background:var(--see-badbg);
+color:var(--see-bad)}
 #said pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:.4em 0 0}
 #ended{position:fixed;inset:0 0 auto;margin:0}
-#note{color:light-dark(#646b73,#a3aab4)}
+#note{color:var(--see-dim)}
 """
 SCRIPT = """\
 (() => {

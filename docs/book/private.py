@@ -1,0 +1,130 @@
+"""The only file that knows what MyST-NB, Pygments and Sphinx do not promise.
+
+These are names with an underscore, modules that no documentation names, and how a cell lies in a
+notebook or a document. tests/build/test_private.py fails first, and says which it is, when a new
+version has changed one.
+
+nbclient's `_async_check_alive` is extended where kernels are made, in `book.kernel`: the keys of
+all pages hold that file. What imports Sphinx, for a second, is imported where it is used: a build
+that has nothing to do starts without it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from docutils import nodes
+from myst_nb.core.read import myst_nb_reader_plugin
+from myst_nb.core.utils import coalesce_streams
+from myst_nb.core.variables import format_plain_text
+from pygments.formatters import HtmlFormatter
+
+# -- a page as a notebook --------------------------------------------------------------------------
+
+join_streams = coalesce_streams  # the outputs of a cell, what was printed in one piece
+format_value = format_plain_text  # a glued value, as {glue:text}`name:.2f` asks for it
+
+
+def read_notebook(page: Path) -> nbformat.NotebookNode:
+    """A page as MyST-NB reads it: cells of Markdown and of code."""
+    return myst_nb_reader_plugin(str(page))
+
+
+def first_line(notebook: nbformat.NotebookNode, number: int) -> int:
+    """The line of its page on which a cell begins."""
+    return notebook.metadata.source_map[number]
+
+
+def glued(output: nbformat.NotebookNode) -> tuple[str, str] | None:
+    """The name of a value that `glue` has kept, and its text; None for any other output."""
+    kept = output.get("metadata", {}).get("scrapbook")
+    return (kept["name"], output["data"][kept["mime_prefix"] + "text/plain"]) if kept else None
+
+
+async def watch(client: Any) -> None:
+    """What nbclient does beside a cell that runs: ask whether its kernel is alive."""
+    await client._async_poll_kernel_alive()
+
+
+# -- a page as a document --------------------------------------------------------------------------
+
+
+def glued_in(document: nodes.document, name: str) -> str:
+    """The text of a value that a cell of this page has glued."""
+    from myst_nb.ext.glue.utils import retrieve_glue_data
+
+    return retrieve_glue_data(document, name).data["text/plain"]
+
+
+def fold_type() -> type[nodes.Element]:
+    """The element that hides a part of a cell until the reader opens it."""
+    from myst_nb.sphinx_ import HideCodeCellNode
+
+    return HideCodeCellNode
+
+
+def is_code_cell(node: nodes.container) -> bool:
+    return node.get("nb_element") == "cell_code"
+
+
+def is_folded(cell: nodes.container) -> bool:
+    return "hide_mode" in cell
+
+
+def fold_output(cell: nodes.container) -> None:
+    """What the tag hide-output does: text, errors and pictures are folded, the code is not."""
+    cell["hide_mode"] = "output"
+
+
+def set_kind(cell_or_fold: nodes.Element, kind: str) -> None:
+    """Note what is folded; a cell hands it on to its fold."""
+    cell_or_fold["prompt_show"] = cell_or_fold["prompt_hide"] = kind
+
+
+def kind(fold: nodes.Element) -> str:
+    return fold["prompt_show"]
+
+
+# -- code, links and scripts -----------------------------------------------------------------------
+
+
+class Formatter(HtmlFormatter):
+    """Code as HTML; a subclass chooses its classes, and changes tokens and lines."""
+
+    def css_class(self, kind: Any) -> str:
+        """The class of a kind of token; none, and it has no element of its own."""
+        raise NotImplementedError
+
+    def cut(self, tokens: Iterable[tuple]) -> Iterable[tuple]:
+        return tokens
+
+    def finish(self, line: str) -> str:
+        return line
+
+    def _get_css_class(self, ttype: Any) -> str:
+        return self.css_class(ttype)
+
+    _get_css_classes = _get_css_class
+
+    def _format_lines(self, tokensource: Iterable[tuple]) -> Iterator[tuple[int, str]]:
+        lines = super()._format_lines(self.cut(tokensource))  # pyrefly: ignore
+        for is_code, line in lines:
+            yield is_code, self.finish(line)
+
+
+def other_sites(env: Any) -> Callable[[str], str | None]:
+    """What gives the address of a qualified name on another site that intersphinx knows."""
+    from sphinx.ext.intersphinx import InventoryAdapter
+
+    inventory = sorted(InventoryAdapter(env).main_inventory.items())
+
+    def find(name: str) -> str | None:
+        return next((items[name].uri for _, items in inventory if name in items), None)
+
+    return find
+
+
+def inline_script(asset: Any) -> str:
+    """What stands in a <script> that names no file."""
+    return asset.attributes.get("body", "") if not asset.filename else ""
