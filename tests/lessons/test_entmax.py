@@ -18,6 +18,7 @@ from jax import export
 from jax.experimental import checkify
 from jax.test_util import check_grads
 
+from limits import HALF
 from seejax.entmax import entmax, entmax_loss, sparsemax
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -235,7 +236,7 @@ def test_nan_spoils_its_own_row_only(alpha: float) -> None:
         assert np.array_equal(got[good], clean[good])
 
 
-@pytest.mark.parametrize("narrow", ["bfloat16", "float16"])
+@pytest.mark.parametrize("narrow", HALF)
 def test_half_precision_is_computed_in_float32(narrow: str) -> None:
     z = scores(0, (4, 300), 2.0, narrow)
     p = entmax(z, 1.5)

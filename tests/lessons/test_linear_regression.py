@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from limits import HALF
 from seejax import see
 from seejax.lesson import linear_regression as lr
 
@@ -100,7 +101,7 @@ def test_a_constant_feature_gets_no_slope_and_spoils_no_other():
     assert_is_line(line, [w, 0.0], b, rtol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.parametrize("d", [None, 3])
 def test_least_squares_of_half_precision_is_that_of_its_numbers(dtype, d):
     x, y = (jnp.asarray(a, dtype) for a in data(300, d))
@@ -248,30 +249,28 @@ def test_scan_over_many_rates_and_many_data_sets_by_vmap():
 
 
 @pytest.mark.parametrize("way", FITS)
-def test_other_dtypes_are_kept(way):
-    x, y = data()
-    for dtype in (jnp.bfloat16, jnp.float16):
-        x16, y16 = jnp.asarray(x, dtype), jnp.asarray(y, dtype)
-        params, _ = FITS[way](lr.init(x16), x16, y16, 0.1, 3)
-        assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype(dtype)}
+@pytest.mark.parametrize("dtype", HALF)
+def test_other_dtypes_are_kept(way, dtype):
+    x, y = (jnp.asarray(a, dtype) for a in data())
+    params, _ = FITS[way](lr.init(x), x, y, 0.1, 3)
+    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype(dtype)}
 
 
 @pytest.mark.parametrize("way", FITS)
-def test_a_wider_rate_leaves_the_parameters_their_dtype(way):
-    x, y = data()
+@pytest.mark.parametrize("dtype", HALF)
+def test_a_wider_rate_leaves_the_parameters_their_dtype(way, dtype):
+    x, y = (jnp.asarray(a, dtype) for a in data())
     with jax.numpy_dtype_promotion("standard"):
-        for dtype in (jnp.bfloat16, jnp.float16):
-            x16, y16 = jnp.asarray(x, dtype), jnp.asarray(y, dtype)
-            for scalar, steps in ((jnp.float32, 300), (np.float32, 3), (np.float64, 3)):
-                params, _ = FITS[way](lr.init(x16), x16, y16, scalar(0.4), steps)
-                assert {leaf.dtype for leaf in params.values()} == {jnp.dtype(dtype)}
-                if steps == 300:  # it stops where a step is below half an ulp of w, before the line
-                    wide = {name: np.asarray(leaf, np.float64) for name, leaf in params.items()}
-                    assert_is_line(wide, *numpy_line(x16, y16), atol=0.5)
+        for scalar, steps in ((jnp.float32, 300), (np.float32, 3), (np.float64, 3)):
+            params, _ = FITS[way](lr.init(x), x, y, scalar(0.4), steps)
+            assert {leaf.dtype for leaf in params.values()} == {jnp.dtype(dtype)}
+            if steps == 300:  # it stops where a step is below half an ulp of w, before the line
+                wide = {name: np.asarray(leaf, np.float64) for name, leaf in params.items()}
+                assert_is_line(wide, *numpy_line(x, y), atol=0.5)
     # Strict promotion asks the caller to choose, whichever way the loop runs.
     with pytest.raises(jax.errors.TypePromotionError if hasattr(jax.errors, "TypePromotionError")
                        else ValueError, match="strict"):  # fmt: skip
-        FITS[way](lr.init(x16), x16, y16, jnp.float32(0.4), 2)
+        FITS[way](lr.init(x), x, y, jnp.float32(0.4), 2)
 
 
 @pytest.mark.parametrize("way", FITS)
