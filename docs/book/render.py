@@ -236,7 +236,6 @@ def render(
     if not stale:
         return
     hand_over(executed.values())
-    changed = {language: changed_pages(WORK / language, states[language]) for language in stale}
     running: dict[str, subprocess.Popen] = {}
     failed = []
     try:
@@ -257,12 +256,7 @@ def render(
                 process.kill()
     if failed:
         raise BuildError(f"Sphinx failed: {', '.join(failed)} (a warning is an error here)")
-    from book.export import markdown, notebooks
-
     for language, out in stale.items():
-        html = WORK / language / "html"
-        notebooks.write(language, executed, html, changed[language])
-        markdown.write(language, executed, html, changed[language])
         stage(language, states[language], out, draft)
     for out in stale.values():  # all is well
         publish(out)
