@@ -74,7 +74,8 @@ def blocks_of_markdown(source: str) -> Iterator[Block]:
             yield Block(token.info, token.content.rstrip())
         for child in token.children or ():
             if child.type == "image":
-                yield Block("figure", f"{child.content} {child.attrs['src']}")
+                alt = "".join(each.content for each in child.children)
+                yield Block("figure", f"{alt} {child.attrs['src']}")
 
 
 def blocks_of_page(article: Tag) -> Iterator[Block]:

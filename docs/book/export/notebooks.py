@@ -6,6 +6,7 @@ outputs. Before them stand what the page needs installed and the settings that J
 
 import ast
 import functools
+import json
 import os
 import posixpath
 import re
@@ -195,7 +196,7 @@ def write(made: NotebookNode, out: Path) -> None:
 
 def needed(folder: Path) -> str:
     """For Binder: what all notebooks together need."""
-    made = [cache.read(path.read_text("utf8")) for path in sorted(folder.rglob("*.ipynb"))]
-    lines = (code_cells(each)[0].source.removeprefix(INSTALL) for each in made)
-    asked = [each for line in lines for each in shlex.split(line)]
+    texts = (path.read_text("utf8") for path in sorted(folder.rglob("*.ipynb")))
+    lines = ("".join(json.loads(text)["cells"][1]["source"]) for text in texts)
+    asked = [each for line in lines for each in shlex.split(line.removeprefix(INSTALL))]
     return "\n".join([*dict.fromkeys(asked), ""])
