@@ -166,7 +166,7 @@ class Writer:
         return textwrap.indent(self.blocks(node), "> ", lambda line: True)
 
     def raw(self, node: nodes.raw) -> str:
-        """A picture, by the text that extensions/exports.py has kept for it."""
+        """A picture, by the text that book.export.pages has kept for it."""
         return fenced(node["plain"], "text") if "plain" in node else self.unknown(node)
 
     def image(self, node: nodes.image) -> str:
