@@ -87,6 +87,8 @@ def forget(work: Path, now: State) -> None:
         shutil.rmtree(work)
         work.mkdir()
         return
+    if last.get("package") != now["package"]:  # its imports say what notebooks have to install
+        shutil.rmtree(work / "html" / "notebooks", ignore_errors=True)
     for name in changed:  # Sphinx reads a page again that it has no tree of
         (work / "doctrees" / f"{name}.doctree").unlink(missing_ok=True)
     if last["assets"] != now["assets"]:

@@ -111,13 +111,13 @@ def test_the_pdf_is_a_book_on_a4(printed: Printed, language: str) -> None:
 
 
 def test_its_contents_lead_where_they_say(printed: Printed, language: str) -> None:
-    contents = "".join(printed.texts[1 : min(n for _, _, n in printed.outline()) - 1])
+    listed = "".join(printed.texts[1 : min(n for _, _, n in printed.outline()) - 1])
     short = next(iter(contents(SITE / language, language).values()))
     chapters = iter(START)
     for level, title, number in printed.outline():
         if level in (1, 2):
             name = letters(short[next(chapters)]) if level == 1 else letters(title)
-            assert f"{name}{number}" in contents
+            assert f"{name}{number}" in listed
     inside = [link for link in printed.links() if "/Dest" in link]
     outside = [link["/A"]["/URI"] for link in printed.links() if "/URI" in link.get("/A", {})]
     assert len(inside) > len([level for level, _, _ in printed.outline() if level in (1, 2)])

@@ -61,8 +61,8 @@ def listed(language: str, parts: list[Part], pages: dict[str, Page]) -> str:
     places = {"full": f"{home}llms-full.txt", "other": address("llms.txt", language, other)}
     about = f"> {pages['index'].description}"
     blocks = [f"# {said['title']}", about, said["llms"].format(**places)]
-    listed = {page for part in parts for page in part.pages}
-    left = {name: page.title for name, page in pages.items() if name not in listed}
+    named = {page for part in parts for page in part.pages}
+    left = {name: page.title for name, page in pages.items() if name not in named}
     for part in [*parts, Part(said["pages"], "", left)]:
         lines = [
             f"- [{name}]({home}{page}.md): {pages[page].description}"

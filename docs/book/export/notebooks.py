@@ -177,7 +177,8 @@ def notebook(
 def install(made: NotebookNode, last: Path) -> None:
     """Say in a notebook what it needs; where its code is that of the last one, the same.
 
-    Finding it out takes a second, and prose is edited more often than code.
+    Finding it out takes a second, and prose is edited more often than code. What the package
+    imports counts as well: when it changes, book.render removes all notebooks.
     """
     before = cache.read(last.read_text("utf8")) if last.exists() else nbformat.v4.new_notebook()
     (cell, *code), old = code_cells(made), code_cells(before)
