@@ -21,7 +21,7 @@ LANGUAGES = {"ipython3": "python", "python3": "python", "default": "python", "my
 SIDES = {"text-left": ":--", "text-center": ":-:", "text-right": "--:"}
 Part = str | nodes.container  # a block of prose as Markdown, or a code cell
 
-UNSEEN = {"no-search", "terms-index", "toctree-wrapper"}  # links to what is told elsewhere
+UNSEEN = {"no-search", "terms-index", "toctree-wrapper"}  # classes of links to other places
 # What Markdown would take for a mark: anywhere, at the ends of a word, and where a block begins.
 MARKS = re.compile(r"[\\`*$]|(?<!\w)_|_(?!\w)|<(?=[\w/!?])|&(?=#?\w+;)|(?<=\])\(")
 BEGINNING = re.compile(r"^(?:(?=[-+#>](?:\s|$))|(\d+)(?=[.)](?:\s|$)))")
@@ -99,7 +99,11 @@ class Writer:
         self.builder, self.page, self.home, self.suffix = builder, page, home, suffix
 
     def parts(self, node: nodes.Element, level: int = 1) -> Iterator[Part]:
-        """The blocks of a document or section, in their order; a code cell is left as its node."""
+        """The blocks of a document or section, in their order; a code cell is left as its node.
+
+        Args:
+          level: of the heading with which it begins.
+        """
         for child in node.children:
             if isinstance(child, nodes.title):
                 yield f"{'#' * level} {self.inline(child)}"
@@ -111,6 +115,7 @@ class Writer:
                 yield from filter(None, [self.write(child)])
 
     def write(self, node: nodes.Node) -> str:
+        """By the method that is called as the node's class, or as one that it inherits from."""
         if isinstance(node, nodes.Element) and UNSEEN & {*node["classes"]}:
             return ""
         for kind in type(node).__mro__:
@@ -137,8 +142,8 @@ class Writer:
         """A part of the page; of a code cell its code and what it showed."""
         if isinstance(part, str):
             return part
-        solution = "solution" in tags(part) and f"**{self.builder.config.words['solution']}**"
-        return joined([solution or "", self.blocks(part)])
+        solution = [f"**{self.builder.config.words['solution']}**"]
+        return joined([*(solution if "solution" in tags(part) else []), self.blocks(part)])
 
     def why(self, cell: nodes.container) -> list[str]:
         """What is said of a solution, and is folded with its cell: extensions/folds.py."""
