@@ -17,6 +17,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.intersphinx", "sphinx
 extensions += [
     f"book.extensions.{path.stem}" for path in sorted(DOCS.glob("book/extensions/[!_]*"))
 ]
+extensions += ["book.export.pages"]
 myst_enable_extensions = paths.MYST_EXTENSIONS
 myst_heading_anchors = 0  # sections are linked by the anchors that both languages share
 nitpick_ignore = [("py:class", "collections.abc.Mapping")]  # Python's own names lead nowhere

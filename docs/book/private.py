@@ -64,8 +64,33 @@ def fold_type() -> type[nodes.Element]:
     return HideCodeCellNode
 
 
-def is_code_cell(node: nodes.container) -> bool:
-    return node.get("nb_element") == "cell_code"
+def is_code_cell(node: nodes.Node) -> bool:
+    return isinstance(node, nodes.container) and node.get("nb_element") == "cell_code"
+
+
+def cell_tags(cell: nodes.container) -> list[str]:
+    return cell["cell_metadata"].get("tags", [])
+
+
+def cell_index(cell: nodes.container) -> int:
+    """Its place among all cells of the notebook that the page is."""
+    return cell["cell_index"]
+
+
+def keep_text(document: nodes.document) -> None:
+    """Let HTML keep the text of its output, which MyST-NB drops when it has chosen the HTML."""
+    for bundle in document.findall(nodes.container):
+        if bundle.get("nb_element") == "mime_bundle":
+            inner = bundle.findall(nodes.container)
+            forms = {form["mime_type"]: form for form in inner if "mime_type" in form}
+            if forms.keys() >= {"text/html", "text/plain"}:
+                for drawn in forms["text/html"].findall(nodes.raw):
+                    drawn["plain"] = forms["text/plain"].astext()
+
+
+def executed(env: Any, page: str) -> str:
+    """The notebook that MyST-NB has kept of a page when it read it."""
+    return Path(env.mystnb_config.output_folder, f"{page}.ipynb").read_text("utf8")
 
 
 def is_folded(cell: nodes.container) -> bool:

@@ -86,6 +86,8 @@ def forget(work: Path, now: State) -> None:
         shutil.rmtree(work)
         work.mkdir()
         return
+    if last.get("package") != now["package"]:  # its imports say what notebooks have to install
+        shutil.rmtree(work / "html" / "notebooks", ignore_errors=True)
     for name in changed:  # Sphinx reads a page again that it has no tree of
         (work / "doctrees" / f"{name}.doctree").unlink(missing_ok=True)
     if last["assets"] != now["assets"]:
@@ -235,7 +237,6 @@ def render(
     if not stale:
         return
     hand_over(executed.values())
-    changed = {language: changed_pages(WORK / language, states[language]) for language in stale}
     running: dict[str, subprocess.Popen] = {}
     failed = []
     try:
@@ -256,12 +257,7 @@ def render(
                 process.kill()
     if failed:
         raise BuildError(f"Sphinx failed: {', '.join(failed)} (a warning is an error here)")
-    from book.export import markdown, notebooks
-
     for language, out in stale.items():
-        html = WORK / language / "html"
-        notebooks.write(language, executed, html, changed[language])
-        markdown.write(language, executed, html, changed[language])
         stage(language, states[language], out, draft)
     for out in stale.values():  # all is well
         publish(out)

@@ -77,11 +77,9 @@ See [](terms.md).
 """
 
 
-@pytest.fixture(scope="module", params=paths.LANGUAGES)
-def small(request, tmp_path_factory) -> SimpleNamespace:
-    """A book of three pages, built as the real one is; cells have their outputs already."""
-    language, work = request.param, tmp_path_factory.mktemp(request.param)
-    source, html = work / "source", work / "html"
+def laid(language: str, work: Path) -> Path:
+    """The source of a book of three pages; cells have their outputs already."""
+    source = work / "source"
     source.mkdir()
     puzzles = [cell(["puzzle"], output) for output in OUTPUTS.values()]
     others = [cell([tag], OUTPUTS["text"]) for tag in ("hide-cell", "hide-input", "plain")]
@@ -94,6 +92,11 @@ def small(request, tmp_path_factory) -> SimpleNamespace:
     others = work / "static"  # what an extension might add
     (others / "styles").mkdir(parents=True)
     (others / "styles" / "else.css").touch()
+    return source
+
+
+def build(language: str, work: Path) -> Path:
+    """The site, built as the real one is."""
     environment = {
         **os.environ,
         "READTHEDOCS_CANONICAL_URL": f"https://book.test/{paths.LANGUAGES[language]['slug']}/latest/",
@@ -102,16 +105,48 @@ def small(request, tmp_path_factory) -> SimpleNamespace:
     }
     command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-W", "-c", ROOT / "docs"]
     command += ["-t", language, "-D", "nb_execution_mode=off"]
-    command += ["-D", f"html_static_path={others}", "-D", "html_css_files=styles/else.css"]
-    ran = subprocess.run(
-        [*command, source, html], env=environment, capture_output=True, encoding="utf8"
-    )
+    command += [f"-Dhtml_static_path={work / 'static'}", "-Dhtml_css_files=styles/else.css"]
+    command += [work / "source", work / "html"]
+    ran = subprocess.run(command, env=environment, capture_output=True, encoding="utf8")
     assert ran.returncode == 0, ran.stdout + ran.stderr
+    return work / "html"
+
+
+@pytest.fixture(scope="module", params=paths.LANGUAGES)
+def small(request, tmp_path_factory) -> SimpleNamespace:
+    language, work = request.param, tmp_path_factory.mktemp(request.param)
+    laid(language, work)
+    html = build(language, work)
 
     def soup(name: str) -> BeautifulSoup:
         return BeautifulSoup((html / f"{name}.html").read_text("utf8"), "html.parser")
 
     return SimpleNamespace(html=html, soup=soup, words=tables.words(language), language=language)
+
+
+def test_exports_are_written_with_their_page_and_go_with_it(tmp_path: Path) -> None:
+    source = laid("en", tmp_path)
+    spare = json.loads(page(cell([], OUTPUTS["html"])))
+    spare["metadata"]["orphan"] = True
+    spare["cells"][:2] = [spare["cells"][0] | {"source": "(spare)=\n# Spare\n\nIs it so?"}]
+    (source / "spare.ipynb").write_text(json.dumps(spare))
+
+    def exports() -> dict[str, int]:
+        files = [path for path in build("en", tmp_path).rglob("*.*") if path.is_file()]
+        kept = [path for path in files if path.suffix in (".md", ".ipynb")]
+        return {p.relative_to(tmp_path / "html").as_posix(): p.stat().st_mtime_ns for p in kept}
+
+    before = exports()
+    own = {"spare.md", "notebooks/spare.ipynb"}
+    assert own <= before.keys() and "notebooks/long.ipynb" not in before
+    assert "```text\ndrawn\n```" in (tmp_path / "html" / "spare.md").read_text("utf8")
+    (source / "spare.ipynb").unlink()
+    (source / "long.md").write_text(LONG.replace("See [", "Now see ["))
+    after = exports()
+    assert before.keys() - after.keys() == own
+    written = {name for name, time in after.items() if time != before[name]}
+    front = {"index.md", "notebooks/index.ipynb"}  # it lists the page, so Sphinx writes it as well
+    assert written - front == {"long.md"}
 
 
 def test_a_puzzle_folds_every_kind_of_output_and_shows_its_code(small) -> None:

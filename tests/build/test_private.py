@@ -20,13 +20,16 @@ NAMES = {
     "pygments.formatters.HtmlFormatter": ["_format_lines", "_get_css_class", "_get_css_classes"],
     "sphinx.ext.intersphinx": ["InventoryAdapter"],
 }
-ELSEWHERE = re.compile(r"scrapbook|papermill|nb_element|hide_mode|prompt_(?:show|hide)|source_map")
+ELSEWHERE = re.compile(
+    r"scrapbook|papermill|nb_element|hide_mode|prompt_(?:show|hide)|source_map"
+    r"|mystnb_config|cell_(?:index|metadata)"
+)
 KNOWING = {
     "docs/book/private.py",
     "docs/book/kernel.py",
     "tests/build/test_private.py",
     "tests/pages/test_outputs.py",  # makes a notebook with a glued value
-    *(f"docs/book/export/{name}.py" for name in ("plain", "markdown", "notebooks")),
+    "docs/book/export/markdown.py",  # has a method for each kind of node, called as its class
 }
 
 

@@ -126,18 +126,6 @@ def letters(text: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_notebook_s_prose_is_markdown_that_everyone_reads(site: Path, page: str) -> None:
-    for cell in of_kind(page, "markdown"):
-        left = [token.info for token in COMMON.parse(cell.source) if token.info.startswith("{")]
-        assert not left, f"a directive was left: {left}"
-    said = prose(page)
-    for code in said.select("code, pre"):
-        code.decompose()
-    left = re.findall(r"\{[\w:]+\}|:::|^\([\w-]+\)=|\$|\*\*", said.get_text(), re.MULTILINE)
-    assert not left, f"markup was left: {left}"
-
-
-@pytest.mark.parametrize("page", PAGES)
 def test_every_link_of_a_notebook_leads_to_a_section_of_the_site(site: Path, page: str) -> None:
     lost = []
     for link in prose(page).select("a, img"):

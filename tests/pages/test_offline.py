@@ -13,8 +13,7 @@ from built_site import LANGUAGES, SITE
 from playwright.sync_api import Browser
 
 from book.export import offline, pdf
-from book.export.chapters import Book, book
-from book.export.plain import parts
+from book.export.chapters import Book, book, contents
 
 START = ["index", "tour", "ecosystem"]  # a first chapter, a formula, pictures, a figure, tables
 XHTML = "{http://www.w3.org/1999/xhtml}"
@@ -95,7 +94,7 @@ def printed(browser: Browser, site: Path, language: str, tmp_path_factory) -> Pr
 def test_the_pdf_is_a_book_on_a4(printed: Printed, language: str) -> None:
     assert {tuple(map(round, each.mediabox[2:])) for each in printed.pdf.pages} == {A4}
     assert printed.pdf.root_object["/Lang"] == LANGUAGES[language]
-    (part, *_), named = parts(language), next(iter(parts(language).values()))
+    (part, named), *_ = contents(SITE / language, language).items()
     titles = {0: [part]}
     for level, tag in (1, "h1"), (2, "h2"):
         headings = [h for name in START for h in page(language, name).find_all(tag)]
@@ -112,13 +111,13 @@ def test_the_pdf_is_a_book_on_a4(printed: Printed, language: str) -> None:
 
 
 def test_its_contents_lead_where_they_say(printed: Printed, language: str) -> None:
-    contents = "".join(printed.texts[1 : min(n for _, _, n in printed.outline()) - 1])
-    short = next(iter(parts(language).values()))
+    listed = "".join(printed.texts[1 : min(n for _, _, n in printed.outline()) - 1])
+    short = next(iter(contents(SITE / language, language).values()))
     chapters = iter(START)
     for level, title, number in printed.outline():
         if level in (1, 2):
             name = letters(short[next(chapters)]) if level == 1 else letters(title)
-            assert f"{name}{number}" in contents
+            assert f"{name}{number}" in listed
     inside = [link for link in printed.links() if "/Dest" in link]
     outside = [link["/A"]["/URI"] for link in printed.links() if "/URI" in link.get("/A", {})]
     assert len(inside) > len([level for level, _, _ in printed.outline() if level in (1, 2)])

@@ -28,7 +28,6 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from book import paths
-from book.export import plain
 from seejax import errors
 from seejax.errors import __main__
 from typesetting import misset
@@ -75,7 +74,9 @@ def test_an_entry_is_whole_in_both_languages(name: str) -> None:
         assert set(text) == set(paths.LANGUAGES)
         assert not misset(text["zh"]), misset(text["zh"])
     for language in paths.LANGUAGES:
-        assert set(entry.see) <= set(plain.sections(language))
+        texts = [page.read_text("utf8") for page in paths.pages(language)]
+        anchors = {name for text in texts for name in re.findall(r"^\(([\w-]+)\)=$", text, re.M)}
+        assert set(entry.see) <= anchors
 
 
 def test_the_page_has_every_topic() -> None:

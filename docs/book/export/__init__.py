@@ -1,1 +1,1 @@
-"""The book in other forms: Markdown, notebooks, one page to print, a folder to take away."""
+"""The book in other forms: Markdown, notebooks, a PDF, a folder to take away."""

@@ -4,6 +4,7 @@ What is folded on the site stands open under its name; a link to another page le
 """
 
 import posixpath
+import re
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,6 @@ from bs4 import BeautifulSoup, Tag
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from book.export.notebooks import site
-from book.export.plain import parts
 from book.extensions.build_facts import facts
 from book.extensions.folds import KINDS
 from book.paths import LANGUAGES, THEME, BuildError
@@ -66,6 +66,20 @@ def templates() -> Environment:
     )
 
 
+def contents(html: Path, language: str) -> dict[str, dict[str, str]]:
+    """The parts of the book, and of each its pages with their names, as llms.txt lists them."""
+    try:
+        text = (html / "llms.txt").read_text("utf8")
+    except FileNotFoundError:
+        raise BuildError(f"{html} has no llms.txt: make html") from None
+    found = {}
+    for part in text.split("\n## ")[1:]:
+        caption, _, listed = part.partition("\n")
+        pages = re.findall(r"^- \[(.+?)\]\((\S+)\.md\)", listed, re.MULTILINE)
+        found[caption] = {page.removeprefix(site(language)): name for name, page in pages}
+    return found
+
+
 def titled(section: Tag) -> str:
     return section.find(["h2", "h3"]).get_text().strip()  # pyrefly: ignore
 
@@ -74,7 +88,7 @@ def book(html: Path, language: str, place: Place, only: Iterable[str] | None = N
     """The pages of a built site, each link of them as `place` says; `only` some, to try things."""
     wanted = {
         part: {page: name for page, name in pages.items() if only is None or page in only}
-        for part, pages in parts(language).items()
+        for part, pages in contents(html, language).items()
     }
     known = {page for pages in wanted.values() for page in pages}
 

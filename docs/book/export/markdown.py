@@ -1,31 +1,32 @@
-"""Each page as Markdown with the outputs of its code, for machines that read: NAME.md by NAME.html.
+"""A page as Sphinx has resolved it, as Markdown that everyone reads: machines, notebooks, forges.
 
-llms.txt says what a language's pages are about; llms-full.txt has all of them, one after another.
+Formulas are TeX; a picture of seejax.see is its text. What is there only for those who look at the
+page, such as a list of links to what stands below, is left out. A node that is not known here is a
+warning, and so ends the build.
 """
 
-import base64
-import hashlib
+import posixpath
 import re
-import shutil
-from copy import deepcopy
-from html import unescape
-from pathlib import Path
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-import nbformat
-from myst_nb.core.read import myst_nb_reader_plugin
-from myst_nb.core.utils import coalesce_streams
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.util import logging
 
-from book.cache import Kept
-from book.export.notebooks import site
-from book.export.plain import glued, names, parts, plain, sections
-from book.extensions.languages import address
-from book.keys import code_cells
-from book.paths import LANGUAGES, BuildError, page_name, pages
-from book.tables import words
+from book import private
 
-FIGURES = {"image/svg+xml": ".svg", "image/png": ".png"}
-IMAGES = "_images"  # where Sphinx puts them
-LONGEST = 50_000  # characters that a program may be asked to read at one go
+logger = logging.getLogger(__name__)
+
+LANGUAGES = {"ipython3": "python", "python3": "python", "default": "python", "myst-ansi": "text"}
+SIDES = {"text-left": ":--", "text-center": ":-:", "text-right": "--:"}
+Part = str | nodes.container  # a block of prose as Markdown, or a code cell
+
+UNSEEN = {"no-search", "terms-index", "toctree-wrapper"}  # classes of links to other places
+# What Markdown would take for a mark: anywhere, at the ends of a word, and where a block begins.
+MARKS = re.compile(r"[\\`*$]|(?<!\w)_|_(?!\w)|<(?=[\w/!?])|&(?=#?\w+;)|(?<=\])\(")
+BEGINNING = re.compile(r"^(?:(?=[-+#>](?:\s|$))|(\d+)(?=[.)](?:\s|$)))")
 
 
 def fenced(text: str, language: str) -> str:
@@ -36,119 +37,218 @@ def fenced(text: str, language: str) -> str:
     ```
     ````
     """
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    fence = "`" * max(3, 1 + longest(text))
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
-def figure(output: nbformat.NotebookNode) -> str:
-    """The name that MyST-NB gives to the file of a figure; nothing where an output is none."""
-    for kind, suffix in FIGURES.items():
-        if drawn := output.data.get(kind):
-            plain = "\n".join(drawn.splitlines()).encode()
-            content = plain if suffix == ".svg" else base64.b64decode(drawn)
-            return hashlib.sha256(content).hexdigest() + suffix
-    return ""
+def longest(text: str) -> int:
+    """How many backticks stand in a row."""
+    return max(map(len, re.findall("`+", text)), default=0)
 
 
-def shown(output: nbformat.NotebookNode, tags: set[str], alt: str, images: Path, home: str) -> str:
-    """An output as the page shows it: a figure by its words and its place, all else as text."""
-    if output.output_type == "error":
-        return fenced("\n".join(output.traceback), "text")
-    if output.output_type == "stream":
-        return "" if f"remove-{output.name}" in tags else fenced(output.text, "text")
-    if name := figure(output):
-        if not (images / name).is_file():
-            raise BuildError(f"the figure {alt!r} is not among the images of the site")
-        return f"![{alt}]({home}{IMAGES}/{name})"
-    text = output.data.get("text/plain")  # of a picture of seejax.see too; glue leaves none
-    return fenced(text, "text") if text else ""
+def code(text: str) -> str:
+    """A piece of code in a line.
 
-
-def page(path: Path, language: str, executed: nbformat.NotebookNode, html: Path) -> str:
-    """A page as Markdown: what it says, its code, and what the code showed."""
-    name = page_name(path, language)
-    home = site(language) or "../" * name.count("/")
-    said, values = words(language), glued(executed)
-    outputs = iter(code_cells(executed))
-    blocks = []
-    for cell in myst_nb_reader_plugin(str(path)).cells:
-        if cell.cell_type == "markdown":
-            link = home + "{page}.md"
-            blocks.append(plain(cell.source, name, language, values, link, folds=False))
-            continue
-        tags = set(cell.metadata.get("tags", []))
-        alt = cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "")
-        if "solution" in tags:
-            blocks.append(f"**{said['solution']}**")
-        if not tags & {"remove-cell", "remove-input"}:
-            blocks.append(fenced(cell.source, "python"))
-        executed_cell = next(outputs)
-        if not tags & {"remove-cell", "remove-output"}:
-            images = html / IMAGES
-            outs = coalesce_streams(deepcopy(executed_cell.outputs))  # it changes them
-            blocks += [shown(each, tags, alt, images, home) for each in outs]
-    title, _, rest = "\n\n".join(filter(None, blocks)).partition("\n")
-    about = said["markdown"].format(page=f"{home}{name}.html", llms=f"{home}llms.txt")
-    return f"{title}\n\n{about}\n\n{rest.lstrip()}\n"
-
-
-def description(html: str) -> str:
-    """What a page of the site says of itself."""
-    found = re.search(r'<meta name="description" content="([^"]*)"', html)
-    return unescape(found[1]) if found else ""
-
-
-def listed(language: str, about: dict[str, str], titles: dict[str, str]) -> str:
-    """llms.txt: the book, and part by part where its pages are and what they say of themselves."""
-    said, home = words(language), site(language)
-    other = next(each for each in LANGUAGES if each != language)
-    places = {"full": f"{home}llms-full.txt", "other": address("llms.txt", language, other)}
-    blocks = [f"# {said['title']}", f"> {about['index']}", said["llms"].format(**places)]
-    left = {page: title for page, title in titles.items() if page not in names(language)}
-    for part, group in [*parts(language).items(), (said["pages"], left)]:
-        lines = [f"- [{name}]({home}{page}.md): {about[page]}" for page, name in group.items()]
-        blocks += [f"## {part}", "\n".join(lines)] if lines else []
-    return "\n\n".join(blocks) + "\n"
-
-
-def write(language: str, executed: dict[Path, Kept], html: Path, changed: set[str]) -> None:
-    """Write the Markdown of a language's pages that have changed into its site, and llms.txt.
-
-    What a program would have to read at one go and is longer than LONGEST, is written by section.
+    >>> code("x"), code("`x`")
+    ('`x`', '`` `x` ``')
     """
-    made, about = {}, {}
-    for path in pages(language):
-        name = page_name(path, language)
-        whole = html.parent / "markdown" / f"{name}.md"
-        if name in changed or not whole.exists():
-            outputs = executed[path].notebook() if path in executed else nbformat.v4.new_notebook()
-            whole.parent.mkdir(parents=True, exist_ok=True)
-            whole.write_text(page(path, language, outputs, html), "utf8")
-            shutil.rmtree(html / f"{name}.sections", ignore_errors=True)
-            for place, text in pieces(whole.read_text("utf8"), name, language).items():
-                (html / place).parent.mkdir(parents=True, exist_ok=True)
-                (html / place).write_text(text, "utf8")
-        made[name] = whole.read_text("utf8")
-        about[name] = description((html / f"{name}.html").read_text("utf8"))
-    titles = {name: text.partition("\n")[0].removeprefix("# ") for name, text in made.items()}
-    everything = [made[name] for name in dict.fromkeys([*names(language), *made])]
-    (html / "llms.txt").write_text(listed(language, about, titles), "utf8")
-    (html / "llms-full.txt").write_text("\n".join(everything), "utf8")
+    ticks = "`" * (longest(text) + 1)
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{ticks}{space}{text}{space}{ticks}"
 
 
-def pieces(text: str, name: str, language: str) -> dict[str, str]:
-    """The files of a page: one, or of a long one a list of its sections, and a file for each."""
-    if len(text) <= LONGEST:
-        return {f"{name}.md": text}
-    top, *rest = re.split(r"^(?=## )", text, flags=re.MULTILINE)
-    anchors = {s.title: anchor for anchor, s in sections(language).items() if s.page == name}
-    home = site(language) or "../" * name.count("/")
-    files, links = {}, []
-    for number, section in enumerate(rest, 1):
-        title = section.partition("\n")[0].removeprefix("## ")
-        place = f"{name}.sections/{anchors.get(title, number)}.md"
-        if not site(language):  # links that are relative are seen from one folder below
-            section = re.sub(r"(\]\()(?![a-z]+:|#)", r"\1../", section)
-        files[place] = f"# {title}\n\n" + section.partition("\n")[2].lstrip()
-        links.append(f"- [{title}]({home}{place})")
-    return {f"{name}.md": top.rstrip() + "\n\n" + "\n".join(links) + "\n", **files}
+def escaped(text: str) -> str:
+    r"""Text in which nothing is a mark.
+
+    >>> print(escaped("a_b * _c_ < 2 <d>"))
+    a_b \* \_c\_ < 2 \<d>
+    """
+    return MARKS.sub(lambda mark: f"\\{mark[0]}", text)
+
+
+def unmarked(text: str) -> str:
+    r"""A line of Markdown that begins no list, no heading and no quotation.
+
+    >>> unmarked("- 1"), unmarked("2026. A year"), unmarked("-1")
+    ('\\- 1', '2026\\. A year', '-1')
+    """
+    return BEGINNING.sub(lambda found: f"{found[1] or ''}\\", text)
+
+
+def joined(blocks: Iterable[str]) -> str:
+    return "\n\n".join(filter(None, blocks))
+
+
+class Writer:
+    """Writes what stands on a page: a method for each kind of node, which gives its Markdown.
+
+    Args:
+      builder: of the site, which knows its pages and its images.
+      page: whose nodes are written; their links are seen from it.
+      home: where the site is, seen from the file that is written, with a slash at the end.
+      suffix: of the pages that links lead to, ".md" or ".html"; only the latter has anchors.
+    """
+
+    def __init__(self, builder: Any, page: str, home: str, suffix: str) -> None:
+        self.builder, self.page, self.home, self.suffix = builder, page, home, suffix
+
+    def parts(self, node: nodes.Element, level: int = 1) -> Iterator[Part]:
+        """The blocks of a document or section, in their order; a code cell is left as its node.
+
+        Args:
+          level: of the heading with which it begins.
+        """
+        for child in node.children:
+            if isinstance(child, nodes.title):
+                yield f"{'#' * level} {self.inline(child)}"
+            elif isinstance(child, nodes.section):
+                yield from self.parts(child, level + isinstance(node, nodes.section))
+            elif private.is_code_cell(child):
+                yield child
+            else:
+                yield from filter(None, [self.write(child)])
+
+    def write(self, node: nodes.Node) -> str:
+        """By the method that is called as the node's class, or as one that it inherits from."""
+        if isinstance(node, nodes.Element) and UNSEEN & {*node["classes"]}:
+            return ""
+        for kind in type(node).__mro__:
+            if write := getattr(type(self), kind.__name__, None):
+                return write(self, node)
+        return self.unknown(node)
+
+    def unknown(self, node: nodes.Node) -> str:
+        logger.warning("no Markdown is known for %s", type(node).__name__, location=node)
+        return ""
+
+    def blocks(self, node: nodes.Node) -> str:
+        return joined(map(self.write, node.children))
+
+    def inline(self, node: nodes.Node) -> str:
+        return "".join(map(self.write, node.children))
+
+    def nothing(self, node: nodes.Node) -> str:
+        return ""
+
+    Invisible = Filter = nothing
+
+    def shown(self, part: Part) -> str:
+        """A part of the page; of a code cell its code and what it showed."""
+        if isinstance(part, str):
+            return part
+        solution = [f"**{self.builder.config.words['solution']}**"]
+        return joined(
+            [*(solution if "solution" in private.cell_tags(part) else []), self.blocks(part)]
+        )
+
+    def why(self, cell: nodes.container) -> list[str]:
+        """What is said of a solution, and is folded with its cell: extensions/folds.py."""
+        return [self.blocks(c) for c in cell.findall(nodes.container) if "why" in c["classes"]]
+
+    # -- blocks ------------------------------------------------------------------------------------
+
+    container = HideCodeCellNode = list_item = definition_list = definition = blocks
+    desc_content = field_list = field_body = blocks
+
+    def paragraph(self, node: nodes.paragraph) -> str:
+        return unmarked(self.inline(node))
+
+    def literal_block(self, node: nodes.literal_block) -> str:
+        language = node.get("language", "")
+        return fenced(node.astext(), LANGUAGES.get(language, language))
+
+    def doctest_block(self, node: nodes.doctest_block) -> str:
+        return fenced(node.astext(), "python")
+
+    def math_block(self, node: nodes.math_block) -> str:
+        return f"$$\n{node.astext().strip()}\n$$"
+
+    def block_quote(self, node: nodes.block_quote) -> str:
+        return textwrap.indent(self.blocks(node), "> ", lambda line: True)
+
+    def raw(self, node: nodes.raw) -> str:
+        """A picture, by the text that book.export.pages has kept for it."""
+        return fenced(node["plain"], "text") if "plain" in node else self.unknown(node)
+
+    def image(self, node: nodes.image) -> str:
+        name = posixpath.join(self.builder.imagedir, self.builder.images[node["uri"]])
+        return f"![{escaped(node.get('alt', ''))}]({self.home}{name})"
+
+    # -- lists -------------------------------------------------------------------------------------
+
+    def bullet_list(self, node: nodes.bullet_list) -> str:
+        return self.listed(node, ["-"] * len(node))
+
+    def enumerated_list(self, node: nodes.enumerated_list) -> str:
+        first = node.get("start", 1)
+        return self.listed(node, [f"{first + n}." for n in range(len(node))])
+
+    def listed(self, node: nodes.Element, marks: list[str]) -> str:
+        tight = all(len(item.children) <= 1 for item in node.children)
+        items = (self.item(mark, self.write(each)) for mark, each in zip(marks, node, strict=True))
+        return ("\n" if tight else "\n\n").join(items)
+
+    def item(self, mark: str, text: str) -> str:
+        return f"{mark} {textwrap.indent(text, ' ' * (len(mark) + 1)).lstrip(' ')}"
+
+    def definition_list_item(self, node: nodes.definition_list_item) -> str:
+        term, body = node.children
+        code_alone = all(isinstance(child, nodes.literal) for child in term.children)
+        head = self.inline(term)
+        return self.item("-", joined([head if code_alone else f"**{head}**", self.write(body)]))
+
+    def desc(self, node: addnodes.desc) -> str:
+        """Something that is documented: its signature, and what its docstring says."""
+        *signatures, body = node.children
+        return self.item("-", joined([*(code(s.astext()) for s in signatures), self.write(body)]))
+
+    def field(self, node: nodes.field) -> str:
+        name, body = node.children
+        return joined([f"**{self.inline(name)}**", self.write(body)])
+
+    # -- tables ------------------------------------------------------------------------------------
+
+    def table(self, node: nodes.table) -> str:
+        rows = [[self.cell(entry) for entry in row] for row in node.findall(nodes.row)]
+        first = next(node.findall(nodes.row)).findall(nodes.entry)
+        sides = [SIDES.get(" ".join(entry["classes"]), "---") for entry in first]
+        head, *rest = [f"| {' | '.join(row)} |" for row in rows]
+        return "\n".join([head, f"|{'|'.join(sides)}|", *rest])
+
+    def cell(self, entry: nodes.Node) -> str:
+        return " ".join(map(self.inline, entry.children)).replace("|", r"\|")
+
+    # -- in a line ---------------------------------------------------------------------------------
+
+    def Text(self, node: nodes.Text) -> str:
+        return escaped(re.sub(r"\s+", " ", node))
+
+    def literal(self, node: nodes.literal) -> str:
+        return code(node.astext())
+
+    literal_strong = literal_emphasis = literal
+
+    def math(self, node: nodes.math) -> str:
+        return f"${node.astext()}$"
+
+    def emphasis(self, node: nodes.emphasis) -> str:
+        return f"*{self.inline(node)}*"
+
+    def strong(self, node: nodes.strong) -> str:
+        return f"**{self.inline(node)}**"
+
+    def reference(self, node: nodes.reference) -> str:
+        return f"[{self.inline(node)}]({self.address(node)})"
+
+    def address(self, node: nodes.reference) -> str:
+        """Where a link leads, seen from the file that is written."""
+        to, _, anchor = node.get("refuri", "").partition("#")
+        if "://" in to or to.startswith("mailto:"):
+            return node["refuri"]
+        anchor = node.get("refid") or anchor
+        place = posixpath.normpath(posixpath.join(posixpath.dirname(self.page), to)) if to else ""
+        page = place.removesuffix(".html") or self.page
+        if page not in self.builder.env.found_docs:
+            return self.home + place
+        within = f"#{anchor}" if anchor and self.suffix == ".html" else ""
+        return f"{self.home}{page}{self.suffix}{within}"

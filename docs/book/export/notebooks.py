@@ -8,24 +8,29 @@ import ast
 import functools
 import json
 import os
+import posixpath
 import re
+import shlex
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
+from typing import Any
 
 import nbformat
+from docutils import nodes
 from IPython.core.inputtransformer2 import TransformerManager
-from myst_nb.core.read import myst_nb_reader_plugin
+from nbformat import NotebookNode
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from book.cache import Kept
-from book.export.plain import glued, plain
+from book import cache, private
+from book.export.markdown import Part, Writer, joined
 from book.keys import code_cells, imported, sources
-from book.paths import DOCS, JAX_ENV, LANGUAGES, page_name, project
+from book.paths import JAX_ENV, LANGUAGES, project
 from book.tables import words
 
 FOLDER = "notebooks"  # of a language's site
+INSTALL = "%pip install -q"
 PINNED = ("jax", "flax", "optax")  # what decides the outputs; the others, as seejax asks for them
 KERNEL = {"ipython", "matplotlib-inline"}  # a notebook is run by them; another may break its kernel
 
@@ -102,30 +107,36 @@ def folds(tags: list[str]) -> dict:
     return {"jupyter": {"source_hidden": True, **output}, "cellView": "form"}
 
 
-def cells_of(page: str, language: str, source, values, needs) -> Iterator[nbformat.NotebookNode]:
-    """The cells of a page's notebook: its title, what has to be run first, and all the others."""
-    code, markdown = nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell
-    home = site(language) or "../" * (page.count("/") + 1)
-    said = words(language)
+def cells_of(writer: Writer, parts: list[Part], code: dict[int, NotebookNode]) -> Iterator:
+    """The cells of a page after its title, in their order: its code, and the prose between.
 
-    def text(cell: nbformat.NotebookNode) -> str:
-        return plain(cell.source, page, language, values, home + "{page}.html{anchor}")
-
-    first, *rest = source.cells
-    title, _, lead = text(first).partition("\n")
-    yield markdown(f"{title}\n\n{said['notebook'].format(page=f'{home}{page}.html')}")
-    yield code(f"%pip install -q {' '.join(map(quoted, needs))}")
-    yield code(SETTINGS_CELL)
-    if lead.strip():
-        yield markdown(lead.strip("\n"))
-    for cell in rest:
-        if cell.cell_type == "markdown":
-            yield markdown(text(cell))
+    Args:
+      code: its code cells by their index. One that the page leaves out stands before the next one
+        that it shows.
+    """
+    said = writer.builder.config.words
+    prose: list[str] = []
+    for part in [*parts, None]:
+        if isinstance(part, str):
+            prose.append(part)
             continue
-        tags = cell.metadata.get("tags", [])
-        if "solution" in tags:
-            yield markdown(f"*{said['notebook_solution']}*")
-        yield code(cell.source, metadata={**({"tags": tags} if tags else {}), **folds(tags)})
+        if prose:
+            yield nbformat.v4.new_markdown_cell(joined(prose))
+        if part and "solution" in private.cell_tags(part):
+            yield nbformat.v4.new_markdown_cell(f"*{said['notebook_solution']}*")
+        for index in [index for index in code if not part or index <= private.cell_index(part)]:
+            yield code.pop(index)
+        prose = [folded(said["why"], text) for text in writer.why(part)] if part else []
+
+
+def folded(summary: str, text: str) -> str:
+    return f"<details><summary>{summary}</summary>\n\n{text}\n\n</details>"
+
+
+def without_outputs(cell: NotebookNode) -> NotebookNode:
+    tags = cell.metadata.get("tags", [])
+    metadata = {**({"tags": tags} if tags else {}), **folds(tags)}
+    return nbformat.v4.new_code_cell(cell.source, metadata=metadata)
 
 
 def quoted(requirement: str) -> str:
@@ -133,45 +144,60 @@ def quoted(requirement: str) -> str:
     return f'"{requirement}"' if re.search(r"[\[=<>]", requirement) else requirement
 
 
-def notebook(path: Path, language: str, executed, needs: list[str]) -> nbformat.NotebookNode:
-    """The notebook of a page.
+def notebook(
+    builder: Any, page: str, language: str, doctree: nodes.document, executed: NotebookNode
+) -> NotebookNode:
+    """The notebook of a page; its second cell is still to be told what to install.
 
     Args:
-      path: of the page's source.
-      executed: the page's cells as they were run; its prose shows values from there.
-      needs: what its install cell asks for.
+      executed: the page's cells as they were run: the doctree lacks those that the page leaves out.
     """
-    page = page_name(path, language)
-    source = myst_nb_reader_plugin(str(path))
-    cells = list(cells_of(page, language, source, glued(executed), needs))
+    home = site(language) or "../" * (page.count("/") + 1)
+    writer = Writer(builder, page, home, ".html")
+    title, *parts = writer.parts(doctree)
+    note = words(language)["notebook"].format(page=f"{home}{page}.html")
+    code = {
+        index: without_outputs(cell)
+        for index, cell in enumerate(executed.cells)
+        if cell.cell_type == "code"
+    }
+    cells = [
+        nbformat.v4.new_markdown_cell(joined([str(title), note])),
+        nbformat.v4.new_code_cell(""),
+        nbformat.v4.new_code_cell(SETTINGS_CELL),
+        *cells_of(writer, parts, code),
+    ]
     for number, cell in enumerate(cells):
-        cell["id"] = f"{path.stem}-{number}"
+        cell["id"] = f"{posixpath.basename(page)}-{number}"
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
-    made = nbformat.v4.new_notebook(cells=cells, metadata=metadata)
+    return nbformat.v4.new_notebook(cells=cells, metadata=metadata)
+
+
+def install(made: NotebookNode, last: Path) -> None:
+    """Say in a notebook what it needs; where its code is that of the last one, the same.
+
+    Finding it out takes a second, and prose is edited more often than code. What the package
+    imports counts as well: when it changes, book.render removes all notebooks.
+    """
+    before = cache.read(last.read_text("utf8")) if last.exists() else nbformat.v4.new_notebook()
+    (cell, *code), old = code_cells(made), code_cells(before)
+    if [each.source for each in code] == [each.source for each in old[1:]]:
+        cell.source = old[0].source
+    else:
+        cell.source = f"{INSTALL} {' '.join(map(quoted, requirements(made)))}"
+
+
+def write(made: NotebookNode, out: Path) -> None:
+    install(made, out)
     nbformat.validate(made)
-    return made
+    out.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(made, out)
 
 
-def write(language: str, executed: dict[Path, Kept], html: Path, changed: set[str]) -> None:
-    """Write a language's notebooks that have changed, and for Binder what they all need."""
-    note, folder = html.parent / "needs.json", html / FOLDER
-    known = json.loads(note.read_text("utf8")) if note.exists() else {}
-    needs: dict[str, tuple[str, list[str]]] = {}  # of what was executed, which packages it needs
-    for path, kept in executed.items():
-        if not path.is_relative_to(DOCS / language):
-            continue
-        name = page_name(path, language)
-        out = folder / f"{name}.ipynb"
-        digest, asked = known.get(name, ("", []))
-        if name in changed or digest != kept.digest or not out.exists():
-            outputs = kept.notebook()
-            asked = asked if digest == kept.digest else requirements(outputs)
-            out.parent.mkdir(parents=True, exist_ok=True)
-            nbformat.write(notebook(path, language, outputs, asked), out)
-        needs[name] = (kept.digest, asked)
-    for old in set(folder.rglob("*.ipynb")) - {folder / f"{name}.ipynb" for name in needs}:
-        old.unlink()
-    note.write_text(json.dumps(needs), "utf8")
-    all_of_them = dict.fromkeys(each for _, asked in needs.values() for each in asked)
-    (folder / "requirements.txt").write_text("\n".join([*all_of_them, ""]), "utf8")
+def needed(folder: Path) -> str:
+    """For Binder: what all notebooks together need."""
+    texts = (path.read_text("utf8") for path in sorted(folder.rglob("*.ipynb")))
+    lines = ("".join(json.loads(text)["cells"][1]["source"]) for text in texts)
+    asked = [each for line in lines for each in shlex.split(line.removeprefix(INSTALL))]
+    return "\n".join([*dict.fromkeys(asked), ""])

@@ -4,7 +4,7 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 from book import counts
-from book.export.plain import names
+from book.extensions.toc import names
 from book.paths import language_of
 
 
@@ -16,7 +16,7 @@ class About(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         language = language_of(self.config)
         try:
-            text = counts.told(self.arguments[0], language, names(language))
+            text = counts.told(self.arguments[0], language, names(self.env))
             return self.parse_text_to_nodes(text)
         except ValueError as error:
             raise self.error(str(error)) from None

@@ -41,6 +41,11 @@ def names(env: BuildEnvironment) -> dict[str, str]:
     return {page: name for part in parts(env) for page, name in part.pages.items()}
 
 
+def read_front_first(app, env, docnames: list[str]) -> None:
+    """Read the front page before the pages that ask for the names it gives."""
+    docnames.sort(key=lambda page: page != app.config.root_doc)
+
+
 def list_parts(app, pagename, templatename, context, doctree) -> None:
     """For sidebar.html: every part; and which are open."""
     all_of_them = parts(app.env)
@@ -70,6 +75,7 @@ def name_links(app, doctree, docname) -> None:
 
 
 def setup(app) -> dict:
+    app.connect("env-before-read-docs", read_front_first)
     app.connect("html-page-context", list_parts)
     app.connect("html-page-context", name_neighbours)
     app.connect("doctree-resolved", name_links)
