@@ -37,7 +37,7 @@ def export(app, pagename, templatename, context, doctree) -> None:
     text = llms.markdown(app.builder, pagename, language, doctree)
     for place, piece in llms.pieces(text, app.builder, pagename, language, doctree).items():
         put(out / place, piece)
-    title, about = app.env.titles[pagename].astext(), context["shared"]["description"]
+    title, about = app.env.titles[pagename].astext(), context["description"]
     put(noted(app, pagename), json.dumps(llms.Page(title, about, text)))
     file = out / notebooks.FOLDER / f"{pagename}.ipynb"
     if any(map(private.is_code_cell, doctree.findall(nodes.container))):

@@ -40,7 +40,7 @@ def describe(app, pagename, templatename, context, doctree) -> None:
     if is_front:  # the title of the page and of the book are the same words
         context["title"], context["docstitle"] = f"{words['title']} · {words['tagline']}", ""
     title = unescape(re.sub(r"<[^>]*>", "", context["title"]))
-    said = description(doctree)
+    context["description"] = said = description(doctree)
     picture = PICTURE.format(language_of(app.config))
     tags = {
         "og:site_name": words["title"],
