@@ -11,7 +11,7 @@ that has nothing to do starts without it.
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import nbformat
 from docutils import nodes
@@ -64,7 +64,7 @@ def fold_type() -> type[nodes.Element]:
     return HideCodeCellNode
 
 
-def is_code_cell(node: nodes.Node) -> bool:
+def is_code_cell(node: nodes.Node) -> TypeGuard[nodes.container]:
     return isinstance(node, nodes.container) and node.get("nb_element") == "cell_code"
 
 
