@@ -5,8 +5,8 @@ notebook or a document. tests/build/test_private.py fails first, and says which 
 version has changed one.
 
 nbclient's `_async_check_alive` is extended where kernels are made, in `book.kernel`: the keys of
-all pages hold that file. What imports Sphinx, for a second, is imported where it is used: a build
-that has nothing to do starts without it.
+all pages hold that file. What takes a second to import is imported where it is used: a build that
+has nothing to do starts without it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -15,19 +15,15 @@ from typing import Any, TypeGuard
 
 import nbformat
 from docutils import nodes
-from myst_nb.core.read import myst_nb_reader_plugin
-from myst_nb.core.utils import coalesce_streams
-from myst_nb.core.variables import format_plain_text
 from pygments.formatters import HtmlFormatter
 
 # -- a page as a notebook --------------------------------------------------------------------------
 
-join_streams = coalesce_streams  # the outputs of a cell, what was printed in one piece
-format_value = format_plain_text  # a glued value, as {glue:text}`name:.2f` asks for it
-
 
 def read_notebook(page: Path) -> nbformat.NotebookNode:
     """A page as MyST-NB reads it: cells of Markdown and of code."""
+    from myst_nb.core.read import myst_nb_reader_plugin
+
     return myst_nb_reader_plugin(str(page))
 
 

@@ -12,8 +12,6 @@ from docutils.core import publish_doctree
 ROOT = Path(__file__).parents[2]
 NAMES = {
     "myst_nb.core.read": ["myst_nb_reader_plugin"],
-    "myst_nb.core.utils": ["coalesce_streams"],
-    "myst_nb.core.variables": ["format_plain_text"],
     "myst_nb.ext.glue.utils": ["retrieve_glue_data"],
     "myst_nb.sphinx_": ["HideCodeCellNode"],
     "nbclient.client.NotebookClient": ["_async_check_alive", "_async_poll_kernel_alive"],
@@ -97,15 +95,6 @@ def test_glued_gives_what_glue_has_kept() -> None:
     kept = nbformat.v4.new_output("display_data", output.data, metadata=output.metadata)
     assert private.glued(kept) == ("share", "0.25")
     assert private.glued(nbformat.v4.new_output("display_data", {"text/plain": "1"})) is None
-    assert private.format_value("0.256", ".1f") == "0.3"
-
-
-def test_join_streams_makes_one_of_what_was_printed() -> None:
-    from book import private
-
-    lines = ["a\n", "b\n"]
-    parts = [nbformat.v4.new_output("stream", name="stdout", text=line) for line in lines]
-    assert [each.text for each in private.join_streams(parts)] == ["a\nb\n"]
 
 
 def test_a_cell_tells_its_kind_and_whether_it_is_folded(tmp_path: Path) -> None:
