@@ -22,7 +22,7 @@ from pathlib import Path
 from book import policy
 from book.execute import execute
 from book.paths import BUILD, DOCS, LANGUAGES, PAGE_ENV, PLACES_ENV, ROOT, THEME, BuildError, say
-from book.render import put_back, render
+from book.render import put_back, render, started
 from book.tables import table
 
 NO_PLACE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
@@ -58,9 +58,10 @@ def build(draft: bool = False) -> Path:
     with alone() as lock:
         for out in sites.values():
             put_back(out)
-        for file in (DOCS / "data").glob("*.toml"):
-            table(file.name)
-        render(sites, execute(sites), lock, draft)
+        with started(sites, lock) as begun:
+            for file in (DOCS / "data").glob("*.toml"):
+                table(file.name)
+            render(sites, execute(sites), lock, begun, draft)
     if len(sites) < len(LANGUAGES):
         return next(iter(sites.values())) / "index.html"
     choice = BUILD / "html" / "index.html"

@@ -1,5 +1,6 @@
 """Sphinx for each language that has changed, upon what the last build has left; then publish."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -7,13 +8,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from book import policy
 from book.cache import Kept
-from book.paths import BUILD, DOCS, ROOT, THEME, BuildError, page_name, pages, say
+from book.paths import BUILD, DOCS, LANGUAGES, ROOT, THEME, BuildError, page_name, pages, say
 
 WORK = BUILD / "sphinx"
 EXECUTED = WORK / "executed"  # the notebooks of this build, as MyST-NB reads them
@@ -119,20 +120,69 @@ def hand_over(executed: Iterable[Kept]) -> None:
     note.write_text(json.dumps(there | digests), "utf8")
 
 
-def sphinx(language: str, now: State, lock: int) -> subprocess.Popen:
-    """Start Sphinx for one language; should we be killed, it holds our lock until it ends."""
-    work = WORK / language
-    forget(work, now)
-    command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-W", "--keep-going"]
-    command += ["-c", DOCS, "-t", language, "-D", f"nb_execution_cache_path={EXECUTED}"]
+# Sphinx takes a second to import: so it is started early, and waits for what to do. What it imports
+# by then is not ours: that may be edited meanwhile.
+WAITING = """
+import json, sys
+import myst_nb, sphinx_book_theme
+from jupyter_cache.cache import db
+from sphinx.cmd.build import main
+order = sys.stdin.readline()
+sys.exit(main(json.loads(order)) if order else 0)
+"""
+
+
+def start(lock: int) -> subprocess.Popen:
+    """Start a Sphinx that waits; once it is at work it holds our lock until it ends."""
     return subprocess.Popen(
-        [*command, "-d", work / "doctrees", DOCS / language, work / "html"],
+        [sys.executable, "-c", WAITING],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         encoding="utf8",
         pass_fds=[lock],
     )
+
+
+@contextlib.contextmanager
+def started(targets: dict[str, Path], lock: int) -> Iterator[dict[str, subprocess.Popen]]:
+    """A Sphinx for each language of which something seems to have changed since it was rendered."""
+    places = [DOCS, ROOT / "examples" / "seejax"]
+    begun = {language: start(lock) for language in targets if is_older(WORK / language, places)}
+    try:
+        yield begun
+    finally:
+        for process in begun.values():
+            with process:  # which waits for it, and closes its pipes
+                process.kill()
+
+
+def is_older(work: Path, places: Iterable[Path]) -> bool:
+    """Whether a finished rendering is older than a file in these; a guess, by the clock."""
+    try:
+        then = (work / "finished").stat().st_mtime
+    except OSError:
+        return False  # the pages may have to be executed first, for minutes
+    other = {*LANGUAGES} - {work.name}
+    for place in places:
+        for folder, folders, files in os.walk(place):
+            folders[:] = {*folders} - {"__pycache__"} - other
+            if any(os.stat(os.path.join(folder, file)).st_mtime > then for file in files):
+                return True
+    return False
+
+
+def send(process: subprocess.Popen, language: str, now: State) -> None:
+    """Tell a waiting Sphinx to render a language."""
+    work = WORK / language
+    forget(work, now)
+    order = ["-b", "html", "-q", "-W", "--keep-going", "-c", DOCS, "-t", language]
+    order += ["-D", f"nb_execution_cache_path={EXECUTED}", "-d", work / "doctrees"]
+    order += [DOCS / language, work / "html"]
+    assert process.stdin
+    process.stdin.write(json.dumps([*map(str, order)]) + "\n")
+    process.stdin.flush()
 
 
 def beside(out: Path, what: str) -> Path:
@@ -217,12 +267,17 @@ def publish(out: Path) -> None:
 
 
 def render(
-    targets: dict[str, Path], executed: dict[Path, Kept], lock: int, draft: bool = False
+    targets: dict[str, Path],
+    executed: dict[Path, Kept],
+    lock: int,
+    begun: dict[str, subprocess.Popen],
+    draft: bool = False,
 ) -> None:
     """Each language that has changed, all at once; every warning is an error.
 
     Args:
       lock: the descriptor that says that this build is at work.
+      begun: the Sphinx of each language that waits already; who gave it ends it.
       draft: the pages have no policy, so that a server may add its script.
     """
     begin = time.perf_counter()
@@ -237,24 +292,19 @@ def render(
     if not stale:
         return
     hand_over(executed.values())
-    running: dict[str, subprocess.Popen] = {}
+    for language in stale:
+        begun[language] = begun.get(language) or start(lock)
+        send(begun[language], language, states[language])
     failed = []
-    try:
-        for language in stale:
-            running[language] = sphinx(language, states[language], lock)
-        for language, process in running.items():
-            output = process.communicate()[0].replace(f"{ROOT}{os.sep}", "")
-            for line in output.splitlines():
-                say(language, line)
-            if process.returncode:
-                failed.append(language)
-            else:
-                count = len(pages(language))
-                say(language, f"{count} pages in {time.perf_counter() - begin:.1f} s")
-    finally:
-        for process in running.values():
-            with process:  # which waits for it, and closes what it wrote to
-                process.kill()
+    for language in stale:
+        output = begun[language].communicate()[0].replace(f"{ROOT}{os.sep}", "")
+        for line in output.splitlines():
+            say(language, line)
+        if begun[language].returncode:
+            failed.append(language)
+        else:
+            count = len(pages(language))
+            say(language, f"{count} pages in {time.perf_counter() - begin:.1f} s")
     if failed:
         raise BuildError(f"Sphinx failed: {', '.join(failed)} (a warning is an error here)")
     for language, out in stale.items():

@@ -20,7 +20,7 @@ NAMES = {
 }
 ELSEWHERE = re.compile(
     r"scrapbook|papermill|nb_element|hide_mode|prompt_(?:show|hide)|source_map"
-    r"|mystnb_config|cell_(?:index|metadata)"
+    r"|mystnb_config|[\"']cell_(?:index|metadata)"
 )
 KNOWING = {
     "docs/book/private.py",
