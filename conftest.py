@@ -98,9 +98,12 @@ def no_process_is_left() -> Iterator[None]:
 
 @pytest.fixture(scope="module")  # while it lives, asyncio.run is refused in its thread
 def browser() -> Iterator["Browser"]:
-    """A real Chromium; installed if need be, and never left out."""
+    """A real Chromium, never left out; a busy machine has a minute for what it does."""
+    from playwright.sync_api import expect
+
     from book import chromium
 
+    expect.set_options(timeout=60_000)
     with chromium.launched() as browser:
         yield browser
 

@@ -91,7 +91,7 @@ class Reader:
 
     def __init__(self, browser: Browser, home: str, **options: object) -> None:
         self.context: BrowserContext = browser.new_context(**options)
-        self.context.set_default_timeout(10_000)
+        self.context.set_default_timeout(60_000)
         self.home = home
         self.ignored = {"net::ERR_ABORTED"}  # the reader went on before it had come
         if options.get("java_script_enabled") is False:

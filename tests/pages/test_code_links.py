@@ -218,7 +218,7 @@ def test_cells_lead_to_the_reference(site: Path) -> None:
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     page = browser.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(60_000)
     yield page
     page.close()
 

@@ -265,7 +265,7 @@ def page(browser: Browser, serve: Callable[[Path], str], site: Path) -> Iterator
     def opened(path: str, **options: object) -> Page:
         contexts.append(browser.new_context(**options))
         contexts[-1].grant_permissions(["clipboard-read", "clipboard-write"])
-        contexts[-1].set_default_timeout(10_000)
+        contexts[-1].set_default_timeout(60_000)
         tab = contexts[-1].new_page()
         tab.goto(f"{home}/{path}")
         return tab

@@ -29,7 +29,7 @@ def server(site: Path, serve: Callable[[Path], str]) -> str:
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     page = browser.new_page(viewport={"width": 375, "height": 800})
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(60_000)
     yield page
     page.close()
 
