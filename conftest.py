@@ -199,3 +199,11 @@ def compiled_once(request: pytest.FixtureRequest) -> Iterator[None]:
     compilation_cache.reset_cache()
     folder.mkdir(parents=True, exist_ok=True)
     complete.touch()
+
+
+@pytest.fixture(scope="module")
+def hardly_optimized() -> Iterator[None]:
+    """XLA compiles in half the time, and what it makes is slower: for mathematics, not for bits."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 
 LD = np.longdouble
-ALPHAS = (1.0, 1.001, 1.1, 1.25, 1.333, 1.5, 1.75, 2.0, 2.5, 3.0, 5.0, 7.0, 10.0)
-BITS = 80  # of log q: 64 for its digits, 14 for its exponent
+ALPHAS = (1.0, 1.001, 1.25, 1.375, 1.5, 1.75, 2.0, 3.0, 10.0)
+BITS = 56  # of log q: 14 for its exponent, 42 for its digits; float32 has 24
 
 
 def exact(z: np.ndarray, alpha: float) -> np.ndarray:

@@ -1,15 +1,19 @@
 """entmax_attention beside jax.nn.dot_product_attention, and beside the sum it stands for."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from entmax_reference import exact
 from flax import linen as nn
 from flax import nnx
 
-from seejax.entmax import entmax
 from seejax.entmax.attention import EntmaxAttention, LinenEntmaxAttention, entmax_attention
+
+pytestmark = pytest.mark.usefixtures("compiled_once", "hardly_optimized")
 
 B, T, S, N, H = 2, 5, 7, 4, 8
 
@@ -23,47 +27,56 @@ def inputs(heads: int = N, dtype="float32"):
     )
 
 
-@pytest.mark.parametrize("heads", [1, 2, 4])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": 0.3}], ids=str)
+@pytest.mark.parametrize(
+    ("heads", "dtype", "options"),
+    [
+        (1, "float32", {"is_causal": True}),
+        (2, "bfloat16", {}),
+        (4, "float32", {"scale": 0.3}),
+    ],
+    ids=str,
+)
 def test_alpha_one_is_jax_own(heads: int, dtype: str, options: dict) -> None:
     qkv = inputs(heads, dtype)
     bias = jax.random.normal(jax.random.key(1), (1, N, T, S), dtype)
     mask = jax.random.bernoulli(jax.random.key(2), 0.7, (B, 1, T, S)).at[..., 0].set(True)
 
-    def both(f, **more):
-        out, pull = jax.vjp(lambda *qkv: f(*qkv, bias, mask, **options, **more), *qkv)
+    @functools.partial(jax.jit, static_argnums=0)
+    def both(f, *qkv):
+        out, pull = jax.vjp(lambda *qkv: f(*qkv, bias, mask, **options), *qkv)
         return out, *pull(jnp.cos(out))
 
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        expected = both(jax.nn.dot_product_attention)
+        expected = both(jax.nn.dot_product_attention, *qkv)
     tolerance = 2e-6 if dtype == "float32" else 4e-2
-    for got, want in zip(both(entmax_attention, alpha=1), expected, strict=True):
+    ours = both(functools.partial(entmax_attention, alpha=1), *qkv)
+    for got, want in zip(ours, expected, strict=True):
         assert got.dtype == dtype
         assert np.allclose(got.astype(float), want.astype(float), atol=tolerance, rtol=tolerance)
 
 
 def test_each_head_by_hand() -> None:
     """A loop over batch, head and query; heads share keys two by two."""
-    q, k, v = inputs(heads=2)
-    alpha = jnp.array([1.0, 1.5, 2.0, 3.0])
-    out = entmax_attention(q, k, v, alpha=alpha, is_causal=True)
+    q, k, v = map(np.asarray, inputs(heads=2))
+    alpha = np.array([1.0, 1.5, 2.0, 3.0], np.float32)
+    attend = jax.jit(functools.partial(entmax_attention, is_causal=True))
+    out = np.asarray(attend(q, k, v, alpha=alpha))
     for b, t, n in np.ndindex(B, T, N):
         scores = k[b, : t + 1, n // 2] @ q[b, t, n] / np.sqrt(H)
-        assert np.allclose(
-            out[b, t, n], entmax(scores, alpha[n]) @ v[b, : t + 1, n // 2], atol=2e-6
-        )
-    assert np.allclose(entmax_attention(q[0], k[0], v[0], alpha=alpha, is_causal=True), out[0])
+        assert np.allclose(out[b, t, n], exact(scores, alpha[n]) @ v[b, : t + 1, n // 2], atol=2e-6)
+    assert np.allclose(attend(q[0], k[0], v[0], alpha=alpha), out[0], atol=1e-6)
 
 
 def test_a_query_that_may_look_at_nothing_gets_nothing() -> None:
     q, k, v = inputs()
     mask = jnp.ones((1, 1, T, S), bool).at[:, :, 2].set(False)
 
-    def square(q):
-        return (entmax_attention(q, k, v, mask=mask) ** 2).sum()
+    @jax.jit
+    def both(q):
+        out, pull = jax.vjp(lambda q: entmax_attention(q, k, v, mask=mask), q)
+        return out, *pull(2 * out)
 
-    out, gradient = entmax_attention(q, k, v, mask=mask), jax.grad(square)(q)
+    out, gradient = both(q)
     assert (out[:, 2] == 0).all() and (gradient[:, 2] == 0).all()
     assert jnp.isfinite(out).all() and jnp.isfinite(gradient).all() and (gradient[:, 0] != 0).any()
 
@@ -128,54 +141,63 @@ def test_heads_of_nnx_learn_their_alpha() -> None:
 def test_heads_of_linen_learn_their_alpha() -> None:
     q, k, v, target = problem()
     attention = LinenEntmaxAttention(num_heads=2)
-    params = attention.init(jax.random.key(0), q, k, v)
+    params = jax.jit(attention.init)(jax.random.key(0), q, k, v)
     before = 1 + jax.nn.sigmoid(params["params"]["raw"])
 
     @jax.jit
-    def slope(params):
-        return jax.grad(lambda p: ((attention.apply(p, q, k, v) - target) ** 2).sum(-1).mean())(
-            params
-        )
+    def step(params):
+        loss = lambda p: ((attention.apply(p, q, k, v) - target) ** 2).sum(-1).mean()  # noqa: E731
+        return jax.tree.map(lambda p, g: p - 0.05 * jnp.sign(g), params, jax.grad(loss)(params))
 
     for _ in range(10):
-        params = jax.tree.map(lambda p, g: p - 0.05 * jnp.sign(g), params, slope(params))
+        params = step(params)
     check_learned(before, 1 + jax.nn.sigmoid(params["params"]["raw"]))
 
 
-def test_both_layers_inside_flax_own_attention() -> None:
-    """The same α by either, and it is asked for in the gradient."""
-    x = jax.random.normal(jax.random.key(5), (2, T, 16))
-    linen = nn.MultiHeadDotProductAttention(N, attention_fn=LinenEntmaxAttention(N))
-    variables = linen.init(jax.random.key(0), x)
-    gradient = jax.grad(lambda p: (linen.apply(p, x) ** 2).sum())(variables)["params"]
-    assert (gradient["attention_fn"]["raw"] != 0).all()
-
-    model = nnx.MultiHeadAttention(
-        N, 16, attention_fn=EntmaxAttention(N), decode=False, rngs=nnx.Rngs(0)
-    )
-    gradient = nnx.grad(lambda model: (model(x) ** 2).sum())(model)
-    assert (gradient["attention_fn"]["raw"][...] != 0).all()
-    causal = model(x, is_causal=True)
-    assert np.allclose(causal[:, :2], model(x[:, :2], is_causal=True), atol=1e-6)
-
-
-def test_layers_take_masks_as_flax_makes_them() -> None:
-    """Of float32; and `decode`, which makes one itself, gives one query after another the same."""
+def test_linen_own_attention_takes_masks_and_asks_for_alpha_in_the_gradient() -> None:
+    """Of a mask as Flax makes it, of float32."""
     x = jax.random.normal(jax.random.key(5), (2, T, 16))
     causal = nn.make_causal_mask(jnp.ones((2, T)))
-    linen = nn.MultiHeadDotProductAttention(N, attention_fn=LinenEntmaxAttention(N))
-    variables = linen.init(jax.random.key(0), x)
-    masked = linen.apply(variables, x, mask=causal)
-    assert np.allclose(masked[:, :2], linen.apply(variables, x[:, :2], mask=causal[..., :2, :2]))
-    assert not np.allclose(masked, linen.apply(variables, x))
+    layer = nn.MultiHeadDotProductAttention(N, attention_fn=LinenEntmaxAttention(N))
+    variables = jax.jit(layer.init)(jax.random.key(0), x)
 
-    model = nnx.MultiHeadAttention(
+    @jax.jit
+    def both(x, mask):
+        def square(variables):
+            out = layer.apply(variables, x, mask=mask)
+            return (out**2).sum(), out
+
+        return jax.grad(square, has_aux=True)(variables)
+
+    gradient, masked = both(x, causal)
+    assert (gradient["params"]["attention_fn"]["raw"] != 0).all()
+    assert np.allclose(masked[:, :2], both(x.at[:, 2:].set(0), causal)[1][:, :2], atol=1e-6)
+    assert not np.allclose(masked, both(x, jnp.ones_like(causal))[1])
+
+
+def test_nnx_own_attention_takes_masks_and_asks_for_alpha_in_the_gradient() -> None:
+    """And `decode`, which makes a mask itself, gives one query after another the same."""
+    x = jax.random.normal(jax.random.key(5), (2, T, 16))
+    layer = nnx.MultiHeadAttention(
         N, 16, attention_fn=EntmaxAttention(N), decode=False, rngs=nnx.Rngs(0)
     )
-    at_once = model(x, mask=causal)
-    model.init_cache(x.shape)
-    one_by_one = [model(x[:, t : t + 1], decode=True) for t in range(T)]
-    assert np.allclose(at_once, jnp.concatenate(one_by_one, axis=1), atol=1e-6)
+
+    @nnx.jit
+    def both(layer, mask):
+        def square(layer):
+            out = layer(x, mask=mask)
+            return (out**2).sum(), out
+
+        return nnx.grad(square, has_aux=True)(layer)
+
+    gradient, at_once = both(layer, nn.make_causal_mask(jnp.ones((2, T))))
+    assert (gradient["attention_fn"]["raw"][...] != 0).all()
+    causal = nnx.jit(lambda layer: layer(x, is_causal=True))(layer)
+    assert np.allclose(causal, at_once, atol=1e-6)
+    layer.init_cache(x.shape)
+    following = nnx.jit(lambda layer, x: layer(x, decode=True))
+    one_by_one = [following(layer, x[:, t : t + 1]) for t in range(T)]
+    assert np.allclose(at_once, np.concatenate(one_by_one, axis=1), atol=1e-6)
 
 
 def test_layers_refuse_what_they_cannot_do() -> None:

@@ -19,6 +19,7 @@ from seejax.training.steps import create_state, evaluate, scan_epoch, train_epoc
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 MLPS = ("linen", "setup", "nnx")
+KINDS = ("linen", "batchnorm-nnx")  # each library, each way of an epoch; with a collection, without
 STILL = optimizer("sgd", learning_rate=1e-30)  # steps that leave the parameters as they are
 
 
@@ -95,7 +96,7 @@ def test_eight_steps_are_those_of_adam_in_float64(batches):
 # --- an epoch, as one program and as one a batch
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", KINDS)
 def test_an_epoch_is_its_steps_and_its_parts(batches, model):
     images, labels, order = batches
     state, sums = initial(model), []
@@ -107,11 +108,11 @@ def test_an_epoch_is_its_steps_and_its_parts(batches, model):
     assert of_all.correct.tolist() == [int(part.correct) for part in sums]
     assert_close(whole, state, atol=2e-5)
 
-    begun, _ = train_epoch(initial(model), images, labels, order[:3])
-    assert_same_bits(train_epoch(begun, images, labels, order[3:])[0], whole)
+    begun, _ = train_epoch(initial(model), images, labels, order[:4])
+    assert_same_bits(train_epoch(begun, images, labels, order[4:])[0], whole)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", KINDS)
 def test_a_scan_and_a_loop_give_the_same(batches, model, monkeypatch):
     scanned = scan_epoch(initial(model), *batches)
     monkeypatch.setattr(steps, "_slow_in_scan", lambda params: True)
@@ -140,11 +141,11 @@ def test_only_on_a_cpu_and_only_convolutions_are_kept_out_of_a_scan(batches, mod
     assert called == ["scan_epoch"]
 
 
-@pytest.mark.parametrize("model", ["linen", "batchnorm-nnx"])
+@pytest.mark.parametrize("model", KINDS)
 def test_the_second_epoch_is_not_traced_and_the_first_state_is_gone(batches, model):
     network = classifier(model)
     for _ in range(2):  # another state of another optimizer object, described alike
-        first = initial(network, optimizer("adamw", clip=1.0))
+        first = initial(network, optimizer())
         leaves = jax.tree.leaves(first)
         second, _ = train_epoch(first, *batches)
         evaluate(second, *batches[:2])
@@ -153,8 +154,9 @@ def test_the_second_epoch_is_not_traced_and_the_first_state_is_gone(batches, mod
     assert all(leaf.is_deleted() for leaf in leaves)
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 50, 256])
-@pytest.mark.parametrize("model", ["linen", "batchnorm"])
+@pytest.mark.parametrize(
+    ("model", "batch_size"), [("linen", 7), ("linen", 50), ("linen", 256), ("batchnorm", 7)]
+)
 def test_evaluation_counts_each_example_once(batches, batch_size, model):
     images, labels = batches[0][:50], batches[1][:50]
     state = initial(model)
@@ -169,11 +171,11 @@ def test_evaluation_counts_each_example_once(batches, batch_size, model):
 # --- what a network keeps, and what it draws
 
 
-@pytest.mark.parametrize("model", ["batchnorm", "batchnorm-nnx"])
-def test_statistics_move_as_in_float64_and_evaluation_uses_them(batches, model):
+def test_statistics_move_as_in_float64_and_evaluation_uses_them(batches):
     images, labels, order = batches
-    state = initial(without_dropout(model), STILL)
+    state = initial(without_dropout("batchnorm"), STILL)
     variables = jax.tree.map(np.float64, state.variables)
+    order = order[:4]
     for batch in np.asarray(order):
         _, stats = forward64(variables, np.asarray(images)[batch], train=True)
         variables = {**variables, "batch_stats": stats}
@@ -193,23 +195,21 @@ def test_linen_and_nnx_train_alike(batches):
     assert_same_bits(linen.variables, nnx.variables)
 
 
-@pytest.mark.parametrize("model", ["batchnorm", "batchnorm-nnx"])
-def test_each_step_has_dropout_of_its_own_and_the_same_again(batches, model):
+def test_each_step_has_dropout_of_its_own_and_the_same_again(batches):
     images, labels, _ = batches
-    state, losses = initial(model, STILL), []
+    state, losses = initial("batchnorm-nnx", STILL), []
     for _ in range(4):
         state, sums = train_step(state, images[:32], labels[:32])
         losses.append(float(sums.loss))
     assert len(set(losses)) == 4  # the same batch, the same parameters
-    again, sums = train_step(initial(model, STILL), images[:32], labels[:32])
+    again, sums = train_step(initial("batchnorm-nnx", STILL), images[:32], labels[:32])
     assert float(sums.loss) == losses[0]
     other = again.replace(step=jnp.int32(2))
     assert float(train_step(other, images[:32], labels[:32])[1].loss) == losses[2]
 
 
-@pytest.mark.parametrize("model", ["batchnorm", "batchnorm-nnx"])
-def test_saved_and_restored_it_goes_on_with_the_same_bits(batches, model, tmp_path):
-    images, labels, order = batches
+def test_saved_and_restored_it_goes_on_with_the_same_bits(batches, tmp_path):
+    (images, labels, order), model = batches, "batchnorm-nnx"
     tx = optimizer("lion", schedule="cosine", steps=8, clip=1.0, accumulate=3)
     whole, _ = train_epoch(initial(model, tx), images, labels, order)
     state, _ = train_epoch(initial(model, tx), images, labels, order[:5])  # an update half made
@@ -266,9 +266,10 @@ def by_hand(t: int, warmup: int, total: int, kind: str) -> float:
     return (1 + math.cos(math.pi * min(1.0, (t - warmup) / (total - warmup)))) / 2
 
 
-@pytest.mark.parametrize("kind", ["constant", "cosine"])
-@pytest.mark.parametrize("warmup", [0, 1, 4])
-@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize(
+    ("kind", "warmup", "accumulate"),
+    [("constant", 0, 1), ("constant", 4, 3), ("cosine", 0, 3), ("cosine", 1, 1), ("cosine", 4, 1)],
+)
 def test_the_rate_of_each_update_is_that_of_the_formula(kind, warmup, accumulate, plain_numpy):
     expected = [0.1 * by_hand(t, warmup, 10, kind) for t in range(13)]
     curve = schedule(kind, 0.1, warmup=warmup, updates=10)
@@ -380,7 +381,7 @@ def test_numbers_that_cannot_be(description, message):
 # --- together
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_20_epochs_reach_97_percent(seed, data_dir):
     train, validation, test = (digits.load("digits", s, data_dir) for s in digits.SPLITS)
     init_key, order_key = jax.random.split(jax.random.key(seed))
@@ -397,7 +398,7 @@ NETWORK = classifier("linen")
 
 
 def test_a_network_in_bfloat16_learns(batches, data_dir, plain_numpy):
-    network = classifier("batchnorm", dtype=jnp.bfloat16)
+    network = classifier("nnx", dtype=jnp.bfloat16)
     tx = optimizer("adamw", learning_rate=3e-3, schedule="cosine", warmup=8, steps=32, clip=1.0)
     state = initial(network, tx)
     for _ in range(4):

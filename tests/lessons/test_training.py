@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -23,11 +24,12 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboardX import SummaryWriter
 from wandb.proto import wandb_internal_pb2
 
 from processes import Process, wait_until
 from seejax import training
-from seejax.training import Config, Diverged, RunError, Stopped, digits, main, train
+from seejax.training import Config, Diverged, RunError, Stopped, digits, folder, main, train
 from seejax.training.classifier import classifier
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -159,10 +161,13 @@ def test_it_is_what_its_docstring_says(undisturbed, data_dir):
         assert means == {name: last[prefix + name] for name in means}
 
 
-def test_the_command_says_each_epoch_and_where_everything_is(undisturbed, data_dir, tmp_path):
-    arguments = ("--epochs", 4, "--batch-size", 16, "--data-dir", data_dir)
-    status, out, err = start(*arguments, "--workdir", tmp_path / "run").end()
-    assert (status, err) == (0, "")
+def test_the_command_says_each_epoch_and_where_everything_is(
+    undisturbed, data_dir, tmp_path, capsys
+):
+    arguments = ["--epochs", "4", "--batch-size", "16", "--data-dir", str(data_dir)]
+    assert main([*arguments, "--workdir", str(tmp_path / "run")]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
     lines = out.splitlines()
     history = saved_history(undisturbed)
     for line, epoch in zip(lines[:-1], history, strict=True):
@@ -176,23 +181,19 @@ def test_the_command_says_each_epoch_and_where_everything_is(undisturbed, data_d
 # --- stopped or killed, and resumed
 
 
-def test_stopped_at_ten_moments(data_dir, tmp_path):
-    """Asked to stop at ten pieces of a run of 24, one after the other."""
-    config = Config(epochs=12, batch_size=16)
+def test_stopped_at_four_moments(undisturbed, data_dir, tmp_path):
+    """Asked to stop before four of the eight pieces: within an epoch and between two."""
     pieces = iter(range(10**9))  # asked once more after each stop
-    chosen = sorted(random.Random(0).sample(range(1, 24), 10))
-    moments = {piece + stops for stops, piece in enumerate(chosen)}
-    options = {"data_dir": data_dir, **QUIET}
-    stoppable = options | {"asked_to_stop": lambda: next(pieces) in moments}
-    for stops in range(10):
+    moments = {piece + stops for stops, piece in enumerate((1, 4, 5, 6))}
+    stoppable = {"data_dir": data_dir, "asked_to_stop": lambda: next(pieces) in moments, **QUIET}
+    for stops in range(4):
         with pytest.raises(Stopped):
-            train(config, tmp_path / "run", resume=stops > 0, **stoppable)
-    train(config, tmp_path / "run", resume=True, **stoppable)
-    train(config, tmp_path / "calm", **options)
-    assert_as_undisturbed(tmp_path / "run", tmp_path / "calm")
+            train(CONFIG, tmp_path / "run", resume=stops > 0, **stoppable)
+    train(CONFIG, tmp_path / "run", resume=True, **stoppable)
+    assert_as_undisturbed(tmp_path / "run", undisturbed)
 
 
-def test_stopped_and_killed_by_the_clock(data_dir, tmp_path):
+def test_stopped_and_killed_by_the_clock(data_dir, tmp_path, capsys):
     """SIGTERM, then SIGKILL twice, and so on, at moments that a seed chooses."""
     rng = random.Random(0)
     workdir = tmp_path / "a run"  # a line to paste has to quote it
@@ -217,59 +218,67 @@ def test_stopped_and_killed_by_the_clock(data_dir, tmp_path):
         told = [line for line in out.splitlines() if line.endswith("saved")]
         assert len(saved_history(workdir)) >= int(told[-1].split("/")[0].split()[1])
         arguments = go_on
-    status, out, err = start(*arguments).end()
-    assert (status, err) == (0, "") and out.startswith("resumed after epoch ")
+    assert main([str(argument) for argument in arguments]) == 0
+    assert capsys.readouterr().out.startswith("resumed after epoch ")
     train(config, tmp_path / "calm", data_dir=data_dir, **QUIET)
     assert_as_undisturbed(workdir, tmp_path / "calm")
 
 
-# Each replaces a function by one that kills its own process before or after the true one.
-DIE = """
-import os, signal
-def killing(owner, name, when, after=False):
-    true = getattr(owner, name)
-    def function(*args, **kwargs):
-        dies = when(*args, **kwargs)
-        result = true(*args, **kwargs) if after or not dies else None
-        if dies:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-    setattr(owner, name, function)
-"""
+# What a killed process leaves is its folder as it is at that moment, and a lock that nobody holds.
 BAD = {
-    "before the first checkpoint": """
-from seejax.training import folder
-killing(folder, "write_config", lambda *_: True, after=True)
-""",
-    "before its config is in place": """
-killing(os, "replace", lambda path, to: "config" in str(path))
-""",
-    "while a checkpoint is written": """
-killing(os, "rename", lambda a, b, **_: "240" in str(b) and str(b).endswith("/state"))
-""",
-    "before a checkpoint gets its name": """
-killing(os, "rename", lambda a, b, **_: str(b).endswith("checkpoints/240"))
-""",
-    "after a checkpoint, before the events": """
-from tensorboardX import SummaryWriter
-killing(SummaryWriter, "add_scalar", lambda self, name, value, step, *_: step == 3)
-""",
-    "while resuming": """
-from tensorboardX import SummaryWriter
-killing(SummaryWriter, "add_scalar", lambda self, name, value, step, *_: step == 2, after=True)
-""",
-}
+    "before the first checkpoint": (folder, "write_config", lambda *_: True, "after"),
+    "before its config is in place": (os, "replace", lambda path, to: "config" in str(path)),
+    "while a checkpoint is written": (
+        os, "rename", lambda a, b, **_: "240" in str(b) and str(b).endswith("/state")
+    ),
+    "before a checkpoint gets its name": (
+        os, "rename", lambda a, b, **_: str(b).endswith("checkpoints/240")
+    ),
+    "after a checkpoint, before the events": (
+        SummaryWriter, "add_scalar", lambda self, name, value, step, *_: step == 3
+    ),
+    "while resuming": (
+        SummaryWriter, "add_scalar", lambda self, name, value, step, *_: step == 2, "after"
+    ),
+}  # fmt: skip
+
+
+def left_behind(workdir: Path, copy: Path, owner, name: str, when, after: str = "") -> Callable:
+    """The function of that name, which copies the folder before or after it does its work, once."""
+    true = getattr(owner, name)
+
+    def function(*args, **kwargs):
+        now = when(*args, **kwargs) and not copy.exists()
+        if now and not after:
+            shutil.copytree(workdir, copy)
+        result = true(*args, **kwargs)
+        if now and after:
+            shutil.copytree(workdir, copy)
+        return result
+
+    return function
+
+
+@pytest.fixture(scope="module")
+def bad_moments(data_dir, tmp_path_factory) -> dict[str, Path]:
+    """For each bad moment what a process has left that was killed then."""
+    place = tmp_path_factory.mktemp("bad")
+    copies = {moment: place / moment for moment in BAD}
+    with pytest.MonkeyPatch.context() as patch:
+        for moment in [m for m in BAD if "resuming" not in m]:
+            bad = BAD[moment]
+            patch.setattr(*bad[:2], left_behind(place / "run", copies[moment], *bad))
+        train(Config(epochs=3, batch_size=16), place / "run", data_dir=data_dir, **QUIET)
+    with pytest.MonkeyPatch.context() as patch:
+        bad = BAD["while resuming"]
+        patch.setattr(*bad[:2], left_behind(place / "run", copies["while resuming"], *bad))
+        train(CONFIG, place / "run", resume=True, data_dir=data_dir, **QUIET)
+    return copies
 
 
 @pytest.mark.parametrize("moment", BAD)
-def test_killed_at_a_bad_moment(moment, undisturbed, data_dir, tmp_path):
-    workdir = tmp_path / "run"
-    arguments = ["--epochs", 4, "--batch-size", 16, "--data-dir", data_dir, "--workdir", workdir]
-    if "resuming" in moment:
-        train(Config(epochs=3, batch_size=16), workdir, data_dir=data_dir, **QUIET)
-        arguments += ["--resume"]
-    status, _, err = start(*arguments, code=DIE + BAD[moment]).end()
-    assert (status, err) == (-signal.SIGKILL, "")
+def test_killed_at_a_bad_moment(moment, bad_moments, undisturbed, data_dir):
+    workdir = bad_moments[moment]
     left = sorted(path.name for path in (workdir / "checkpoints").glob("*"))
     if "config" in moment:  # nothing is there yet that says what to resume
         assert left == []
@@ -302,20 +311,6 @@ def test_what_is_told_is_on_the_disk(data_dir, tmp_path):
     train(config, tmp_path / "often", data_dir=data_dir, save_every=50, **QUIET)
     assert checkpoints(tmp_path / "often") == [290, 370, 400]  # where a piece has ended
     assert parameter_bits(tmp_path / "often") == parameter_bits(tmp_path / "run")
-
-
-def test_a_second_ctrl_c_ends_it_at_once(data_dir, tmp_path):
-    code = """
-import time
-from seejax.training.checkpoints import Checkpoints
-Checkpoints.wait = lambda self: time.sleep(600)
-"""
-    process = start("--data-dir", data_dir, "--workdir", tmp_path / "run", code=code)
-    wait_until(lambda: (tmp_path / "run" / "tensorboard").exists())
-    process.send(signal.SIGINT)
-    process.wait_for("stopping; Ctrl-C again to end at once", "err")
-    process.send(signal.SIGINT)
-    assert process.end()[0] == -signal.SIGINT
 
 
 def test_a_finished_run_can_get_more_epochs(undisturbed, data_dir, tmp_path, capsys):
@@ -405,24 +400,25 @@ def test_a_lost_config_is_found_in_the_checkpoint(text, copied, undisturbed, dat
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="mounting a small file system takes root")
-def test_a_full_disk_is_one_sentence(data_dir, tmp_path):
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_full_disk_is_one_sentence(undisturbed, data_dir, tmp_path, capsys):
     (tmp_path / "disk").mkdir()
     mounted = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", tmp_path / "disk"]
     if subprocess.run(mounted, timeout=60, capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
     workdir = tmp_path / "disk" / "run"
     try:
-        arguments = ("--epochs", 9, "--data-dir", data_dir, "--workdir", workdir)
-        status, out, err = start(*arguments).end()
-        assert status == 1 and len(err.splitlines()) == 1, err
+        arguments = ["--epochs", "4", "--batch-size", "16", "--data-dir", str(data_dir)]
+        assert main([*arguments, "--workdir", str(workdir)]) == 1
+        out, err = capsys.readouterr()
+        assert len(err.splitlines()) == 1, err
         assert "the next checkpoint needs 1.3 MiB, and " in err, err
         told = [line for line in out.splitlines() if line.endswith("saved")]
-        assert told and f"that of step {40 * len(told)} is safe" in err
+        assert told and f"that of step {EPOCH_STEPS * len(told)} is safe" in err
         space = ["mount", "-o", "remount,size=20m", tmp_path / "disk"]
         assert subprocess.run(space, timeout=60).returncode == 0
-        train(Config(epochs=9), workdir, resume=True, data_dir=data_dir, **QUIET)
-        train(Config(epochs=9), tmp_path / "calm", data_dir=data_dir, **QUIET)
-        assert_as_undisturbed(workdir, tmp_path / "calm")
+        train(CONFIG, workdir, resume=True, data_dir=data_dir, **QUIET)
+        assert_as_undisturbed(workdir, undisturbed)
     finally:
         subprocess.run(["umount", tmp_path / "disk"], timeout=60, check=True)
 
@@ -430,20 +426,28 @@ def test_a_full_disk_is_one_sentence(data_dir, tmp_path):
 # --- one run at a time
 
 
-def test_two_runs_in_one_folder(data_dir, tmp_path, capsys):
+def test_two_runs_in_one_folder_and_a_second_ctrl_c_ends_one_at_once(data_dir, tmp_path, capsys):
     workdir = tmp_path / "run"
     common = ["--workdir", str(workdir), "--data-dir", str(data_dir)]
-    process = start("--epochs", 400, *common)
-    process.wait_for("epoch   1/400")
+    code = """
+import time
+from seejax.training.checkpoints import Checkpoints
+Checkpoints.wait = lambda self: time.sleep(600)
+"""
+    process = start(*common, code=code)
+    wait_until(lambda: (workdir / "tensorboard").exists())
     process.send(signal.SIGSTOP)
     os.waitid(os.P_PID, process.popen.pid, os.WSTOPPED | os.WNOWAIT)  # until it does stand still
     was = content(workdir)
     assert main([*common, "--resume"]) == 1
     assert f"another run is writing into {workdir}: wait" in capsys.readouterr().err
     assert content(workdir) == was
-    process.kill()  # and with it the lock is gone
-    steps = checkpoints(workdir)[-1]
-    assert main([*common, "--epochs", f"{steps // 40 + 1}", "--resume"]) == 0
+    process.send(signal.SIGCONT)
+    process.send(signal.SIGINT)
+    process.wait_for("stopping; Ctrl-C again to end at once", "err")
+    process.send(signal.SIGINT)
+    assert process.end()[0] == -signal.SIGINT  # and with it the lock is gone
+    assert main([*common, "--epochs", "2", "--resume"]) == 0
 
 
 def test_without_resume_no_other_runs_weights(data_dir, tmp_path, monkeypatch, capsys):
@@ -462,16 +466,23 @@ def test_without_resume_no_other_runs_weights(data_dir, tmp_path, monkeypatch, c
     assert json.loads((tmp_path / "run" / "config.json").read_text())["seed"] == 1
 
 
-def test_a_sweep_has_a_folder_for_each(data_dir, tmp_path, monkeypatch):
+def test_a_sweep_has_a_folder_for_each(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    told = []
+
+    def train(config: Config, workdir: Path, **_: object) -> None:
+        told.append(str(workdir))
+        raise RunError("enough")
+
+    monkeypatch.setattr(training.command, "train", train)
     for options in ("", "--learning-rate 0.01", "--clip 1", "--seed 1", "--bf16"):
-        assert main(f"--epochs 1 --data-dir {data_dir} {options}".split()) == 0
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
-        "digits-linen-bf16=True-epochs=1",
-        "digits-linen-epochs=1",
-        "digits-linen-epochs=1-clip=1.0",
-        "digits-linen-epochs=1-learning_rate=0.01",
-        "digits-linen-epochs=1-seed=1",
+        assert main(f"--epochs 1 {options}".split()) == 1
+    assert told == [
+        "runs/digits-linen-epochs=1",
+        "runs/digits-linen-epochs=1-learning_rate=0.01",
+        "runs/digits-linen-epochs=1-clip=1.0",
+        "runs/digits-linen-epochs=1-seed=1",
+        "runs/digits-linen-bf16=True-epochs=1",
     ]
 
 
@@ -547,32 +558,16 @@ def test_a_profile_of_some_steps(data_dir, tmp_path):
     assert list((tmp_path / "run" / "profile").rglob("*.xplane.pb"))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {
-            "model": "batchnorm",
-            "optimizer": "adamw",
-            "schedule": "cosine",
-            "warmup": 9,
-            "clip": 1.0,
-        },
-        {"bf16": True, "optimizer": "sgd", "learning_rate": 0.05, "accumulate": 3},
-    ],
-)
-def test_other_options_resume_to_the_same_bits_too(options, data_dir, tmp_path):
-    config = Config(epochs=2, batch_size=16, **options)
+def test_other_options_resume_to_the_same_bits_too(data_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr(training.run, "PIECE", 8)  # of an epoch of 20 steps
+    options = {"optimizer": "adamw", "schedule": "cosine", "warmup": 9, "clip": 1.0}
+    config = Config(model="batchnorm", epochs=1, batch_size=64, accumulate=3, **options)
     train(config, tmp_path / "calm", data_dir=data_dir, **QUIET)
     pieces = iter(range(9))
+    stopped = {"asked_to_stop": lambda: next(pieces) == 2, "data_dir": data_dir, **QUIET}
     with pytest.raises(Stopped):
-        train(
-            config,
-            tmp_path / "run",
-            data_dir=data_dir,
-            asked_to_stop=lambda: next(pieces) == 3,
-            **QUIET,
-        )
-    assert checkpoints(tmp_path / "run") == [80, 130]
+        train(config, tmp_path / "run", **stopped)
+    assert checkpoints(tmp_path / "run") == [16]  # of three batches to one update it has one
     train(config, tmp_path / "run", resume=True, data_dir=data_dir, **QUIET)
     assert_as_undisturbed(tmp_path / "run", tmp_path / "calm")
 
@@ -685,30 +680,7 @@ def wandb_records(folder: Path) -> list[wandb_internal_pb2.Record]:
     return records
 
 
-def test_wandb_offline_is_told_everything_again_by_a_resumed_run(data_dir, tmp_path):
-    workdir = tmp_path / "run"
-    environment = os.environ | {"WANDB_MODE": "offline", "HOME": str(tmp_path)}
-    for arguments in (("--epochs", 2), ("--epochs", 3, "--resume")):
-        where = ("--data-dir", data_dir, "--workdir", workdir, "--wandb")
-        status, out, err = start(*arguments, *where, env=environment).end()
-        assert (status, err) == (0, "") and "wandb:" not in out
-    folders = sorted(workdir.glob("wandb/offline-run-*"))
-    assert len(folders) == 2
-    records = wandb_records(folders[-1])
-    (run,) = (record.run for record in records if record.WhichOneof("record_type") == "run")
-    assert folders[0].name.endswith(run.run_id)  # the same run for W&B
-    config = {item.key: json.loads(item.value_json) for item in run.config.update}
-    assert config.items() >= vars(Config(epochs=3)).items()
-    told = []
-    for record in records:
-        if record.WhichOneof("record_type") == "history":
-            items = record.history.item
-            row = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in items}
-            told.append({name: x for name, x in row.items() if not name.startswith("_")})
-    assert told == saved_history(workdir)
-
-
-def test_ctrl_c_saves_finishes_wandb_and_says_a_line_to_paste(data_dir, tmp_path):
+def test_ctrl_c_finishes_wandb_and_the_line_to_paste_tells_it_everything_again(data_dir, tmp_path):
     workdir = tmp_path / "a run"
     environment = os.environ | {"WANDB_MODE": "offline", "HOME": str(tmp_path)}
     arguments = ("--epochs", 400, "--data-dir", data_dir, "--workdir", workdir, "--wandb")
@@ -718,13 +690,31 @@ def test_ctrl_c_saves_finishes_wandb_and_says_a_line_to_paste(data_dir, tmp_path
     status, _, shown = process.end()
     assert status == 130 and "Traceback" not in shown, shown
     assert "/400 [" in shown  # a progress bar, on a terminal
-    assert pasted(shown.replace("\r", "\n")) == [
+    line = pasted(shown.replace("\r", "\n"))
+    assert line == [
         *("--workdir", str(workdir), "--resume", "--data-dir", str(data_dir), "--wandb")
     ]
     (place,) = workdir.glob("wandb/offline-run-*")
     kinds = [record.WhichOneof("record_type") for record in wandb_records(place)]
-    assert kinds.count("history") == len(saved_history(workdir)) >= 2
+    done = len(saved_history(workdir))
+    assert kinds.count("history") == done >= 2
     assert "exit" in kinds  # it was finished
+
+    status, out, err = start(*line, "--epochs", done + 2, env=environment).end()
+    assert (status, err) == (0, "") and "wandb:" not in out
+    (again,) = set(workdir.glob("wandb/offline-run-*")) - {place}
+    records = wandb_records(again)
+    (run,) = (record.run for record in records if record.WhichOneof("record_type") == "run")
+    assert place.name.endswith(run.run_id)  # the same run for W&B
+    config = {item.key: json.loads(item.value_json) for item in run.config.update}
+    assert config.items() >= vars(Config(epochs=done + 2)).items()
+    told = []
+    for record in records:
+        if record.WhichOneof("record_type") == "history":
+            items = record.history.item
+            row = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in items}
+            told.append({name: x for name, x in row.items() if not name.startswith("_")})
+    assert told == saved_history(workdir)
 
 
 def test_wandb_that_is_missing_or_has_no_account(data_dir, tmp_path, monkeypatch):
