@@ -161,16 +161,16 @@ def test_arguments_that_cannot_be(arguments, message):
 def test_it_is_too_late_when_devices_are_in_use():
     jax.devices()
     with pytest.raises(parallel.DistributedError, match="must be called before"):
-        parallel.initialize(f"localhost:{free_port()}", 1, 0)
+        parallel.initialize(f"127.0.0.1:{free_port()}", 1, 0)
     with pytest.raises(ValueError, match="at least 1 second"):
         parallel.initialize(timeout_s=0)
 
 
 def test_a_port_in_use_is_named():
-    with socket.create_server(("localhost", 0)) as server:
+    with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with pytest.raises(parallel.DistributedError, match=f"on port {port} .* choose another"):
-            parallel.initialize(f"localhost:{port}", 2, 0)
+            parallel.initialize(f"127.0.0.1:{port}", 2, 0)
 
 
 # --- in several
@@ -210,7 +210,7 @@ def outcome(process: Process) -> tuple[int, list[str], list[str]]:
 
 
 def distributed(port: int, i: int, *arguments: object) -> list:
-    who = ["--distributed", "--coordinator", f"localhost:{port}", "--num-processes", 2]
+    who = ["--distributed", "--coordinator", f"127.0.0.1:{port}", "--num-processes", 2]
     return ["-m", "seejax.training", *who, "--process-id", i, *arguments]
 
 

@@ -24,7 +24,7 @@ def test_an_address_is_one_where_nobody_listens(monkeypatch):
     with socket.create_server(("", 0)) as server:
         ports = [server.getsockname()[1], here]
         monkeypatch.setattr(random.SystemRandom, "sample", lambda self, *_: ports)
-        assert address() == f"localhost:{here}"
+        assert address() == f"127.0.0.1:{here}"
         del ports[1]
         with pytest.raises(OSError, match="none is free"):
             address()
@@ -208,7 +208,7 @@ def test_a_save_by_orbax_waits_for_all(pair, tmp_path):
 def test_initialize_comes_first_and_waits_as_the_page_says():
     jax.devices()
     with pytest.raises(RuntimeError, match="must be called before"):
-        jax.distributed.initialize("localhost:1", 1, 0)
+        jax.distributed.initialize("127.0.0.1:1", 1, 0)
     defaults = inspect.signature(jax.distributed.initialize).parameters
     assert defaults["initialization_timeout"].default == 300
     assert defaults["heartbeat_timeout_seconds"].default == 100

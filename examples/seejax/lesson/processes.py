@@ -36,7 +36,7 @@ LIMIT_S = 60
 
 
 def address() -> str:
-    """localhost and a free port, at which processes of this machine can meet.
+    """An address of this machine with a free port, at which processes of this machine can meet.
 
     To whoever asks for any port Linux gives one from 32768 on, macOS and Windows one from 49152 on:
     it could be one that was free here a moment ago. So this is one of those below.
@@ -46,12 +46,12 @@ def address() -> str:
 
     >>> host, port = address().split(":")
     >>> host, int(port) < 32768
-    ('localhost', True)
+    ('127.0.0.1', True)
     """
     ports = random.SystemRandom().sample(range(20_000, 32_768), 100)  # whatever seed is set
     for port in ports:
         with contextlib.suppress(OSError), socket.create_server(("", port)):
-            return f"localhost:{port}"
+            return f"127.0.0.1:{port}"
     raise OSError(f"{len(ports)} ports were tried, and none is free")
 
 
