@@ -14,7 +14,7 @@ from processes import Process
 
 def looks_at(page: str, item: pytest.Item) -> bool:
     """Whether a test is about this page, or goes through all of them."""
-    if not isinstance(item, pytest.Function):
+    if not isinstance(item, pytest.Function) or item.get_closest_marker("whole_book"):
         return False
     params = item.callspec.params.values() if hasattr(item, "callspec") else ()
     stems = {Path(str(value)).stem for value in params}

@@ -174,6 +174,7 @@ def test_a_page_leads_to_its_markdown(site: Path, name: str) -> None:
     assert (SITE / name).parent.joinpath(link["href"]) == SITE / f"{name}.md"
 
 
+@pytest.mark.whole_book
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_llms_txt_lists_every_page_by_part(site: Path, language: str) -> None:
     tokens = COMMON.parse((SITE / language / "llms.txt").read_text("utf8"))

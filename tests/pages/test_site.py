@@ -323,6 +323,7 @@ def sidebar(language: str) -> dict[str, str]:
     return {urlsplit(a["href"]).path.removesuffix(".html"): a.get_text().strip() for a in links}
 
 
+@pytest.mark.whole_book
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_page_has_one_name_in_sidebar_map_and_text(site: Path, language: str) -> None:
     names = {page or "index": name for page, name in sidebar(language).items()}

@@ -142,6 +142,7 @@ def test_a_cleaned_figure_is_the_same_picture(page: Page) -> None:
     assert sum(counts[96:]) < 0.001 * sum(counts), counts
 
 
+@pytest.mark.whole_book
 def test_a_page_carries_spans_for_colours_alone(site: Path) -> None:
     css = (assets.PAGE / "book.css").read_text("utf8")
     known = set(re.findall(r"\.highlight \.(\w+) \{", css))
@@ -155,6 +156,7 @@ def test_a_page_carries_spans_for_colours_alone(site: Path) -> None:
     assert used <= known and {"k", "s"} <= used
 
 
+@pytest.mark.whole_book
 def test_the_style_sheet_has_no_rule_that_no_page_needs(visits: dict[str, Visit]) -> None:
     idle = set.intersection(*(set(visit.idle) for visit in visits.values()))
     idle = {rule for rule in idle if not rule.startswith(".run ")}  # wants a known repository

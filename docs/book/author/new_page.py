@@ -82,9 +82,10 @@ docs/{{zh,en}}/{name}.md are there, with their places in both index.md and at th
 What is left to do:
   1. In both index.md, give {name} its short name (in the toctree and on its card) and its question.
   2. Write both pages; make serve shows each save.
-  3. At the end of {after}.md and of {name}.md, say how one leads to the next.
-  4. make pair PAGE={name}, and the same for index and {after}: both languages were read again.
-  5. make check PAGE={name}; then make accept, which keeps what the page shows.
+  3. At the end of {after}.md and of {name}.md, say how one leads to the next; the old link goes.
+  4. make accept, which keeps what the page shows, when you have read it.
+  5. make pair PAGE={name}, and the same for index and {after}: both languages were read again.
+  6. git add the new files, and make check PAGE={name}.
 """
 
 

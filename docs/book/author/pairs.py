@@ -282,6 +282,8 @@ def main() -> int:
     args = parser.parse_args()
     messages = check() if args.do == "check" else stamp(args.page)
     print("\n".join(messages), end="\n" if messages else "", file=sys.stderr)
+    if args.do == "stamp" and not messages:
+        print(f"docs/{{zh,en}}/{args.page}.md are stamped")
     return 1 if messages else 0
 
 
