@@ -1,7 +1,8 @@
 """What crawlers are told: where a page's Markdown is, and by a sitemap and robots.txt, every page.
 
 Sitemaps are made of whole addresses; where the site has none (html_baseurl is empty) it has no
-sitemap. sphinx-sitemap puts the languages of a site under one address; ours have one each.
+sitemap. sphinx-sitemap makes addresses of Sphinx's names of languages (zh_CN); ours are of Read the
+Docs' (zh-cn).
 """
 
 import os

@@ -37,10 +37,11 @@ if (links.size) {
   new IntersectionObserver(mark, {threshold: [0, 1]}).observe(footer);
 }
 
-// What is wider than its place can be scrolled by keyboard.
+// What is larger than its place can be scrolled by keyboard.
+const scrolls = e => e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight;
 const sizes = new ResizeObserver(entries => {
   for (const {target} of entries)
-    target.scrollWidth > target.clientWidth ? target.tabIndex = 0 : target.removeAttribute("tabindex");
+    scrolls(target) ? target.tabIndex = 0 : target.removeAttribute("tabindex");
 });
 for (const each of document.querySelectorAll("article :is(.highlight pre, .math, .see-scroll, .pst-scrollable-table-container, .cell_output:has(> img))"))
   if (each.closest("dl.py, dl.errors, dl.today")) each.tabIndex = 0;  // not laid out yet
