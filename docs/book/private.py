@@ -9,6 +9,8 @@ all pages hold that file. What takes a second to import is imported where it is 
 has nothing to do starts without it.
 """
 
+import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -71,6 +73,25 @@ def cell_tags(cell: nodes.container) -> list[str]:
 def cell_index(cell: nodes.container) -> int:
     """Its place among all cells of the notebook that the page is."""
     return cell["cell_index"]
+
+
+LONGEST = 90  # characters of an error, which say enough to know it by
+
+
+def shown(cell: nodes.container) -> str:
+    """What a cell showed as text; of an error, the first line of what it says."""
+    texts = []
+    for output in cell.findall(nodes.container):
+        if output.get("nb_element") == "mime_bundle":
+            forms = {form.get("mime_type"): form for form in output.children}
+            texts += [forms["text/plain"].astext()] if "text/plain" in forms else []
+    for block in cell.findall(nodes.literal_block):
+        if "stream" in block["classes"]:
+            texts.append(block.astext())
+        elif "traceback" in block["classes"]:
+            said = re.findall(r"^[\w.]+: .*", block.astext(), re.MULTILINE)
+            texts.append(textwrap.shorten(said[-1], LONGEST, placeholder=" …"))
+    return "\n".join(text.rstrip("\n") for text in texts)
 
 
 def keep_text(document: nodes.document) -> None:

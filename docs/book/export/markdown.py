@@ -9,6 +9,7 @@ import posixpath
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
+from html import escape
 from typing import Any
 
 from docutils import nodes
@@ -16,6 +17,8 @@ from sphinx import addnodes
 from sphinx.util import logging
 
 from book import private
+from book.extensions.guesses import Choice, Guess
+from book.extensions.layers import Fine
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +78,10 @@ def unmarked(text: str) -> str:
     return BEGINNING.sub(lambda found: f"{found[1] or ''}\\", text)
 
 
+def folded(summary: str, text: str) -> str:
+    return f"<details><summary>{summary}</summary>\n\n{text}\n\n</details>"
+
+
 def joined(blocks: Iterable[str]) -> str:
     return "\n\n".join(filter(None, blocks))
 
@@ -130,7 +137,7 @@ class Writer:
     def nothing(self, node: nodes.Node) -> str:
         return ""
 
-    Invisible = Filter = nothing
+    Invisible = Filter = Again = nothing
 
     def shown(self, part: Part) -> str:
         """A part of the page; of a code cell its code and what it showed."""
@@ -145,7 +152,30 @@ class Writer:
         """What is said of a solution, and is folded with its cell: extensions/folds.py."""
         return [self.blocks(c) for c in cell.findall(nodes.container) if "why" in c["classes"]]
 
+    def guess(self, cell: nodes.container) -> list[str]:
+        """The choices of a puzzle, of which one is opened: extensions/guesses.py."""
+        asked = [guess for guess in cell.findall(Guess)]
+        ask = self.builder.config.words["guess"]
+        return [joined([ask, *map(self.choice, guess.children)]) for guess in asked]
+
+    def choice(self, node: Choice) -> str:
+        shown = "<br>".join(f"<code>{escape(line)}</code>" for line in node["text"].split("\n"))
+        return folded(shown, joined([self.verdict(node), self.blocks(node)]))
+
+    def verdict(self, node: Choice) -> str:
+        right = "guess_right" if node["right"] else "guess_wrong"
+        return f"**{self.builder.config.words[right]}**"
+
     # -- blocks ------------------------------------------------------------------------------------
+
+    def Guess(self, node: Guess) -> str:
+        return joined(
+            self.item("-", joined([fenced(c["text"], "text"), self.verdict(c), self.blocks(c)]))
+            for c in node.children
+        )
+
+    def Fine(self, node: Fine) -> str:
+        return joined([f"*{self.builder.config.words['fine']}*", self.blocks(node)])
 
     container = HideCodeCellNode = list_item = definition_list = definition = blocks
     desc_content = field_list = field_body = blocks
@@ -238,6 +268,8 @@ class Writer:
         return f"**{self.inline(node)}**"
 
     def reference(self, node: nodes.reference) -> str:
+        if "fine-mark" in node["classes"]:
+            return node.astext()
         return f"[{self.inline(node)}]({self.address(node)})"
 
     def address(self, node: nodes.reference) -> str:

@@ -7,6 +7,7 @@ outputs. Before them stand what the page needs installed and the settings that J
 import ast
 import functools
 import json
+import math
 import os
 import posixpath
 import re
@@ -24,7 +25,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from book import cache, private
-from book.export.markdown import Part, Writer, joined
+from book.export.markdown import Part, Writer, folded, joined
 from book.keys import code_cells, imported, sources
 from book.paths import JAX_ENV, LANGUAGES, project
 from book.tables import words
@@ -46,8 +47,8 @@ SETTINGS_CELL = "\n".join(
 )
 
 # By a cell's tag: what the page folds or leaves out.
-FOLDED_CODE = {"hide-cell", "hide-input", "remove-cell", "remove-input"}
-FOLDED_OUTPUT = {"hide-cell", "remove-cell"}
+FOLDED_CODE = {"hide-cell", "hide-input", "remove-cell", "remove-input", "mistake"}
+FOLDED_OUTPUT = {"hide-cell", "remove-cell", "mistake"}
 
 
 packages = functools.cache(packages_distributions)
@@ -115,6 +116,7 @@ def cells_of(writer: Writer, parts: list[Part], code: dict[int, NotebookNode]) -
         that it shows.
     """
     said = writer.builder.config.words
+    seen = {private.cell_index(part) for part in parts if not isinstance(part, str)}
     prose: list[str] = []
     for part in [*parts, None]:
         if isinstance(part, str):
@@ -124,17 +126,19 @@ def cells_of(writer: Writer, parts: list[Part], code: dict[int, NotebookNode]) -
             yield nbformat.v4.new_markdown_cell(joined(prose))
         if part and "solution" in private.cell_tags(part):
             yield nbformat.v4.new_markdown_cell(f"*{said['notebook_solution']}*")
-        for index in [index for index in code if not part or index <= private.cell_index(part)]:
+        here = private.cell_index(part) if part else math.inf
+        for index in [index for index in code if index < here and index not in seen]:
             yield code.pop(index)
-        prose = [folded(said["why"], text) for text in writer.why(part)] if part else []
-
-
-def folded(summary: str, text: str) -> str:
-    return f"<details><summary>{summary}</summary>\n\n{text}\n\n</details>"
+        if part:
+            yield code.pop(here)
+            prose = [folded(said["why"], text) for text in writer.why(part)]
+            prose += writer.guess(part)
 
 
 def without_outputs(cell: NotebookNode) -> NotebookNode:
-    tags = cell.metadata.get("tags", [])
+    tags = list(cell.metadata.get("tags", []))
+    if "tests" in tags:  # they fail until the reader has done the exercise
+        tags.append("raises-exception")
     metadata = {**({"tags": tags} if tags else {}), **folds(tags)}
     return nbformat.v4.new_code_cell(cell.source, metadata=metadata)
 

@@ -2,8 +2,15 @@
 if (!CSS.supports("selector(::details-content)")) {
   const opened = [];
   addEventListener("beforeprint", () => {
-    for (const each of document.querySelectorAll("details.folded:not([open])"))
+    for (const each of document.querySelectorAll("details:is(.folded, .choice):not([open])"))
       each.open = opened.push(each) > 0;
   });
   addEventListener("afterprint", () => { while (opened.length) opened.pop().open = false; });
 }
+// A link to fine print opens it, where the browser does not.
+const open = () => {
+  const fold = location.hash && document.getElementById(location.hash.slice(1));
+  if (fold?.matches("details.fine")) fold.open = true;
+};
+addEventListener("hashchange", open);
+open();
