@@ -4,8 +4,8 @@ A cell tagged `puzzle` shows its code and folds its output, until the reader has
 written on a fold cannot stand in the cell's options: these are the same in both languages. Words
 that belong to a solution follow its cell in a container of the class `why`, and are folded with it.
 
-An exercise is three cells: where one starts (tagged `exercise`), its solution, and its `tests`. They
-are run in this order, so that the solution is tested; a reader sees the tests before the solution.
+An exercise is three cells: where one starts (tagged `exercise`), its solution, and its `tests`. So
+they are run, and the solution is tested; a reader sees the tests before the solution.
 """
 
 from html import escape

@@ -4,8 +4,8 @@ The first choice is what the puzzle showed. Each of the others was shown by a ce
 which stands after the puzzle and runs what somebody thinks who is mistaken; no choice is typed. So
 a list of answers follows in {guess}: to the right choice, then to each mistake in its order.
 
-A choice is a <details>: it opens without a script, by keyboard, from the disk. guess.js keeps on the
-reader's device what was chosen first, and {guess-again} on the front page lists what was wrong.
+A choice is a <details>: it opens without a script, by keyboard, from the disk. guess.js keeps what
+was chosen first, on the reader's device, and {guess-again} on the front page lists what was wrong.
 """
 
 from html import escape
@@ -15,8 +15,6 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from book import private
-from book.paths import language_of
-from book.tables import words
 
 logger = logging.getLogger(__name__)
 
