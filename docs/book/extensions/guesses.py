@@ -124,11 +124,11 @@ def close_choice(translator, node: Choice) -> None:
 
 def open_again(translator, node: Again) -> None:
     said = translator.config.words["guess_again"]
-    translator.body.append(f'<p class="guess-again" hidden>{said}')
+    translator.body.append(f'<div class="guess-again" hidden>{said}')
 
 
 def close_again(translator, node: Again) -> None:
-    translator.body.append("</p>\n")
+    translator.body.append("</div>\n")
 
 
 def setup(app) -> dict:
