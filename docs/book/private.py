@@ -75,7 +75,7 @@ def cell_index(cell: nodes.container) -> int:
     return cell["cell_index"]
 
 
-LONGEST = 90  # characters of an error, which say enough to know it by
+LONGEST = 64  # characters of an error, which say enough to know it by
 
 
 def shown(cell: nodes.container) -> str:
