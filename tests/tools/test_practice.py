@@ -30,6 +30,7 @@ MISTAKES = [
     for wrong in several
 ]
 FIRST = next(iter(EXERCISES))
+LINE = EXERCISES["tour-3"].file.partition("import")[0].count("\n") + 1  # where it starts
 
 
 @pytest.fixture
@@ -245,14 +246,14 @@ def test_practice_says_after_each_save_what_is_wrong(tmp_path: Path) -> None:
     process.wait_for("exercises laid into practice: 4; begin with practice/tour-1.py\n")
     process.wait_for("each save is checked; Ctrl-C ends it\n")
     for own, said in [
-        ("derivative = (1", f"{file}:5: SyntaxError: '(' was never closed\n"),
-        ("def f():", f"{file}:6: IndentationError: expected an indented block"),
-        ("1 / 0", f"{file}:5: ZeroDivisionError: division by zero\n"),
+        ("derivative = (1", f"{file}:{LINE}: SyntaxError: '(' was never closed\n"),
+        ("def f():", f"{file}:{LINE + 1}: IndentationError: expected an indented block"),
+        ("1 / 0", f"{file}:{LINE}: ZeroDivisionError: division by zero\n"),
         ("import os\nos._exit(3)", f"{file}: the process ended itself (status 3) before"),
         ("import os\nos.abort()", f"{file}: the process was ended by SIGABRT before"),
-        ("raise SystemExit(0)", f"{file}:5: SystemExit: 0\n"),
-        ("assert 1 > 2", f"{file}:5: 1 > 2 does not hold\n"),
-        ("raise ValueError", f"{file}:5: ValueError without a message: raise ValueError\n"),
+        ("raise SystemExit(0)", f"{file}:{LINE}: SystemExit: 0\n"),
+        ("assert 1 > 2", f"{file}:{LINE}: 1 > 2 does not hold\n"),
+        ("raise ValueError", f"{file}:{LINE}: ValueError without a message: raise ValueError\n"),
     ]:
         write(folder, "tour-3", own)
         process.wait_for(said)
@@ -274,11 +275,13 @@ def test_practice_ends_an_endless_loop_and_checks_the_save_that_follows(tmp_path
     endless = "import os\nprint(os.getpid(), flush=True)\nwhile True:\n    pass"
     write(tmp_path / "practice", "tour-3", endless)
     process.wait_for("tour-3 is still running; it may for 7 s (--limit)\n")
-    process.wait_for("practice/tour-3.py:7: not done after 7 s (--limit); it was here: while True:")
+    process.wait_for(
+        f"practice/tour-3.py:{LINE + 2}: not done after 7 s (--limit); it was here: while True:"
+    )
     write(tmp_path / "practice", "tour-3", endless + "  # again")
     wait_until(lambda: len(process.err.text.split()) == 2)
     write(tmp_path / "practice", "tour-3", "1 / 0")  # while it runs
-    process.wait_for("practice/tour-3.py:5: ZeroDivisionError: division by zero\n")
+    process.wait_for(f"practice/tour-3.py:{LINE}: ZeroDivisionError: division by zero\n")
     write(tmp_path / "practice", "tour-3", endless)
     wait_until(lambda: len(process.err.text.split()) == 3)
     process.send(signal.SIGINT, group=True)
@@ -343,7 +346,7 @@ def test_practice_draws_the_function_of_the_attempt(tmp_path: Path) -> None:
     assert "return jax.vmap(final)(rates)" in out
     write(tmp_path / "practice", "tour-3", "x = (")
     status, out, _ = practice("--see", "tour-3", "--lang", "zh", cwd=tmp_path).end()
-    assert (status, out) == (1, "practice/tour-3.py:5: SyntaxError: '(' was never closed\n")
+    assert (status, out) == (1, f"practice/tour-3.py:{LINE}: SyntaxError: '(' was never closed\n")
 
 
 def small_files() -> None:
