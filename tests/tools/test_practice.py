@@ -30,7 +30,7 @@ MISTAKES = [
     for wrong in several
 ]
 FIRST = next(iter(EXERCISES))
-LINE = EXERCISES["tour-3"].file.partition("import")[0].count("\n") + 1  # where it starts
+LINE = EXERCISES["tour-3"].file.partition(EXERCISES["tour-3"].start)[0].count("\n") + 1
 
 
 @pytest.fixture
@@ -272,11 +272,11 @@ def test_practice_says_after_each_save_what_is_wrong(tmp_path: Path) -> None:
 def test_practice_ends_an_endless_loop_and_checks_the_save_that_follows(tmp_path: Path) -> None:
     process = practice("tour-3", "--limit", "7", cwd=tmp_path)
     process.wait_for("each save is checked")
-    endless = "import os\nprint(os.getpid(), flush=True)\nwhile True:\n    pass"
+    endless = "import os\nprint(os.getpid(), flush=True)\nwhile True: pass"
     write(tmp_path / "practice", "tour-3", endless)
     process.wait_for("tour-3 is still running; it may for 7 s (--limit)\n")
     process.wait_for(
-        f"practice/tour-3.py:{LINE + 2}: not done after 7 s (--limit); it was here: while True:"
+        f"practice/tour-3.py:{LINE + 2}: not done after 7 s (--limit); it was here: while True: pass"
     )
     write(tmp_path / "practice", "tour-3", endless + "  # again")
     wait_until(lambda: len(process.err.text.split()) == 2)
