@@ -276,7 +276,8 @@ def test_practice_ends_an_endless_loop_and_checks_the_save_that_follows(tmp_path
     write(tmp_path / "practice", "tour-3", endless)
     process.wait_for("tour-3 is still running; it may for 7 s (--limit)\n")
     process.wait_for(
-        f"practice/tour-3.py:{LINE + 2}: not done after 7 s (--limit); it was here: while True: pass"
+        f"practice/tour-3.py:{LINE + 2}: "
+        "not done after 7 s (--limit); it was here: while True: pass\n"
     )
     write(tmp_path / "practice", "tour-3", endless + "  # again")
     wait_until(lambda: len(process.err.text.split()) == 2)
@@ -342,7 +343,7 @@ def test_practice_draws_the_function_of_the_attempt(tmp_path: Path) -> None:
     exercise = EXERCISES["tour-2"]
     write(tmp_path / "practice", "tour-2", f"{exercise.start}\n{exercise.solution}")
     status, out, err = practice("--see", "tour-2", cwd=tmp_path).end()
-    assert status == 0 and out.startswith("trace finals: "), out + err
+    assert status == 0 and out.startswith("finals: "), out + err
     assert "return jax.vmap(final)(rates)" in out
     write(tmp_path / "practice", "tour-3", "x = (")
     status, out, _ = practice("--see", "tour-3", "--lang", "zh", cwd=tmp_path).end()
@@ -374,9 +375,10 @@ def test_practice_on_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path: P
         one = EXERCISES["tour-3"]
         status, out, err = practice("tour-3", "--once", "--to", "disk", cwd=tmp_path).end()
         (disk / "tour-3.py").write_text(f"{one.start}\n{one.solution}\n", encoding="utf8")
-        (disk / "big").write_bytes(bytes(4096))
         status, out, err = practice("tour-3", "--once", "--to", "disk", cwd=tmp_path).end()
         assert status == 0 and "tour-3: passes\n" in out
+        assert "progress.json cannot be written: No space left on device. Nothing is lost" in err
+        assert not [*disk.glob(".*")]
     finally:
         subprocess.run(["umount", disk], timeout=60, check=True)
 
@@ -390,11 +392,11 @@ def test_practice_whose_files_cannot_be_written_is_one_line(tmp_path: Path) -> N
     assert os.listdir(tmp_path / "practice") == []
 
 
-def test_practice_without_room_for_the_answer_says_where(tmp_path: Path) -> None:
+def test_practice_without_room_for_temporary_files_is_one_line(tmp_path: Path) -> None:
     practice("tour-3", "--once", cwd=tmp_path).end()
     write(tmp_path / "practice", "tour-3", "1 / 0")
     ended = practice("tour-3", "--once", cwd=tmp_path, preexec_fn=small_files).end()
-    assert ended[0] == 1 and "is the disk full?" in ended[1]
+    assert ended[0] == 2 and "no process can be started: No usable temporary" in ended[2]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")

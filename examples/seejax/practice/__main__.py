@@ -2,7 +2,10 @@
 
 import sys
 
-from seejax.practice.command import main
-
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        from seejax.practice.command import main
+
+        sys.exit(main())
+    except KeyboardInterrupt:  # while it is imported
+        sys.exit(130)
