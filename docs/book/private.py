@@ -75,7 +75,7 @@ def cell_index(cell: nodes.container) -> int:
     return cell["cell_index"]
 
 
-LONGEST = 90  # characters of an error, which say enough to know it by
+LONGEST = 64  # characters of an error, which say enough to know it by
 
 
 def shown(cell: nodes.container) -> str:
@@ -83,8 +83,8 @@ def shown(cell: nodes.container) -> str:
     texts = []
     for output in cell.findall(nodes.container):
         if output.get("nb_element") == "mime_bundle":
-            forms = {form.get("mime_type"): form for form in output.children}
-            texts += [forms["text/plain"].astext()] if "text/plain" in forms else []
+            forms = output.findall(nodes.container)
+            texts += [form.astext() for form in forms if form.get("mime_type") == "text/plain"]
     for block in cell.findall(nodes.literal_block):
         if "stream" in block["classes"]:
             texts.append(block.astext())

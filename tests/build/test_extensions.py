@@ -77,6 +77,38 @@ See [](terms.md).
 """
 
 
+PROSE = {
+    "top": "(lesson)=\n# A lesson\n\nIs it so?\n\n(lesson-main)=\n## Main\n\n"
+    "It adds.° At 20° too.\n\n"
+    ":::{fine}\n- Not words.\n- Not sets.\n:::\n\n:::{careful}\nIt is silent.\n:::",
+    "answers": ":::{guess}\n- Four it is.\n- One too many.\n- It does not raise.\n:::",
+    "task": "(lesson-exercises)=\n## Exercises\n\n**1. Do it.** Now.",
+    "why": ":::{container} why\nBecause.\n:::\n\n(lesson-takeaways)=\n## Takeaways\n\n- One.",
+    "deeper": "(lesson-deeper)=\n## Deeper\n\n" + "word " * 1500,
+}
+
+
+def stream(text: str) -> dict:
+    return {"output_type": "stream", "name": "stdout", "text": text}
+
+
+def lesson(**other: str) -> str:
+    """A page with a guess, an exercise and two layers; `other` prose in some places."""
+    said = {
+        name: {"cell_type": "markdown", "metadata": {}, "source": text}
+        for name, text in (PROSE | other).items()
+    }
+    puzzle = [cell(["puzzle"], stream("4\n")), cell(["mistake"], stream("5\n"))]
+    puzzle.append(cell(["mistake", "raises-exception"], OUTPUTS["error"]))
+    exercise = [cell(["exercise"]), cell(["hide-cell", "solution"]), cell(["tests"])]
+    for name, each in zip(("start", "solved", "tested"), exercise, strict=True):
+        each["source"] = name
+    cells = [said["top"], *puzzle, said["answers"], said["task"], *exercise, said["why"]]
+    about = {"language_info": {"name": "python"}, "orphan": True}
+    cells.append(said["deeper"])
+    return json.dumps({"nbformat": 4, "nbformat_minor": 4, "metadata": about, "cells": cells})
+
+
 def laid(language: str, work: Path) -> Path:
     """The source of a book of three pages; cells have their outputs already."""
     source = work / "source"
@@ -86,6 +118,7 @@ def laid(language: str, work: Path) -> Path:
     solution = cell(["hide-cell", "solution"], OUTPUTS["text"])
     (source / "index.ipynb").write_text(page(*puzzles, *others, solution))
     (source / "long.md").write_text(LONG)
+    (source / "lesson.ipynb").write_text(lesson())
     shutil.copy(ROOT / "docs" / language / "terms.md", source)
     for name in {"api", *(term["see"] for term in terms.terms().values() if "see" in term)}:
         (source / f"{name}.md").write_text(f"---\norphan: true\n---\n({name})=\n# {name}\n")
@@ -95,7 +128,7 @@ def laid(language: str, work: Path) -> Path:
     return source
 
 
-def build(language: str, work: Path) -> Path:
+def build(language: str, work: Path, fails: bool = False) -> Path:
     """The site, built as the real one is."""
     environment = {
         **os.environ,
@@ -104,11 +137,13 @@ def build(language: str, work: Path) -> Path:
         "SOURCE_DATE_EPOCH": "86400",
     }
     command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-W", "-c", ROOT / "docs"]
+    command += ["--keep-going"] if fails else []
     command += ["-t", language, "-D", "nb_execution_mode=off"]
     command += [f"-Dhtml_static_path={work / 'static'}", "-Dhtml_css_files=styles/else.css"]
     command += [work / "source", work / "html"]
     ran = subprocess.run(command, env=environment, capture_output=True, encoding="utf8")
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert (ran.returncode != 0) == fails, ran.stdout + ran.stderr
+    (work / "warnings").write_text(ran.stderr, "utf8")
     return work / "html"
 
 
@@ -167,6 +202,93 @@ def test_a_fold_says_what_it_holds(small) -> None:
         said = [span.get_text() for span in folds[0].summary.select("span")]
         assert said == [small.words[f"{kind}_show"], small.words[f"{kind}_hide"]]
     assert not soup.select(".cell.tag_plain details")
+
+
+def test_fine_print_is_folded_and_its_mark_leads_there_and_back(small) -> None:
+    soup = small.soup("lesson")
+    (fold,) = soup.select("details.fine")
+    assert fold.summary.get_text() == small.words["fine"] and not fold.has_attr("open")
+    assert [item.get_text().strip() for item in fold.select("li")] == ["Not words.", "Not sets."]
+    (mark,) = soup.select("a.fine-mark")
+    assert mark.get_text() == "°" and mark["href"] == f"#{fold['id']}"
+    assert mark.find_parent("p").get_text() == "It adds.° At 20° too."
+    assert fold.select_one("a.fine-back")["href"] == f"#{mark['id']}"
+
+
+def test_a_warning_begins_with_its_word(small) -> None:
+    (box,) = small.soup("lesson").select(".careful")
+    assert box.strong.get_text() == small.words["careful"] and "It is silent." in box.get_text()
+
+
+def test_a_guess_has_the_outputs_of_its_cells_and_an_answer_to_each(small) -> None:
+    soup = small.soup("lesson")
+    choices = soup.select(".tag_puzzle .guess > details.choice")
+    found = {each.summary.get_text(): each.select("p")[-1].get_text() for each in choices}
+    assert found == {
+        "4": "Four it is.",
+        "5": "One too many.",
+        "TypeError: not so": "It does not raise.",
+    }
+    (right,) = [each for each in choices if each.has_attr("data-right")]
+    assert right.summary.get_text() == "4" and len({each["name"] for each in choices}) == 1
+    said = [each.select_one(".verdict").get_text() for each in choices]
+    assert said.count(small.words["guess_wrong"]) == 2
+    assert not soup.select(".tag_mistake") and not any(c.has_attr("open") for c in choices)
+
+
+def test_an_exercise_shows_its_tests_and_folds_its_solution(small) -> None:
+    (section,) = small.soup("lesson").select("#lesson-exercises")
+    shown = [code.get_text().strip() for code in section.select(".cell_input pre")]
+    assert shown == ["start", "tested", "solved"]
+    (fold,) = section.select("details")
+    assert "solved" in fold.get_text() and "Because." in fold.get_text()
+
+
+def test_a_lesson_says_how_long_its_layers_take(small) -> None:
+    (line,) = small.soup("lesson").select(".times")
+    deeper = small.words["time_deeper"].format(deeper=10)  # 1500 words, 180 a minute
+    assert line.a.get_text() == deeper and line.a["href"] == "#lesson-deeper"
+    assert line.get_text().startswith(small.words["time"].format(main=1))
+    assert not small.soup("long").select(".times")
+    described = small.soup("lesson").select_one("meta[name=description]")
+    assert described["content"] == "Is it so?"
+
+
+def test_a_lesson_is_whole_as_markdown_and_as_a_notebook(small) -> None:
+    text = (small.html / "lesson.md").read_text("utf8")
+    for part in ("It adds.° At 20° too.", "- Not sets.", small.words["careful"], "One too many."):
+        assert part in text
+    notebook = json.loads((small.html / "notebooks" / "lesson.ipynb").read_text("utf8"))
+    cells = ["".join(each["source"]) for each in notebook["cells"]]
+    places = [cells.index(name) for name in ("start", "tested", "solved")]
+    assert places == sorted(places)
+    tested = notebook["cells"][places[1]]["metadata"]["tags"]
+    assert "raises-exception" in tested  # until the reader has done it
+    (guess,) = [each for each in cells if "Four it is." in each]
+    assert guess.count("<details>") == 3 and small.words["guess"] in guess
+
+
+def test_a_layer_that_leads_nowhere_ends_the_build(tmp_path: Path) -> None:
+    source = laid("en", tmp_path)
+    faults = {
+        "mark": {"top": PROSE["top"].replace("It adds.°", "It adds.")},
+        "fine": {"deeper": "(lesson-deeper)=\n## Deeper\n\nA limit.°"},
+        "few": {"answers": ":::{guess}\n- Four it is.\n- One too many.\n:::"},
+        "puzzle": {"task": PROSE["answers"]},
+        "box": {"why": ":::{careful}\n- a\n:::"},
+    }
+    for name, other in faults.items():
+        (source / f"{name}.ipynb").write_text(lesson(**other).replace("lesson", name))
+    build("en", tmp_path, fails=True)
+    said = (tmp_path / "warnings").read_text("utf8")
+    for name, words in (
+        ("mark", "no ° in a sentence before"),
+        ("fine", "a sentence has ° and no {fine}"),
+        ("few", "3 choices, 2 answers"),
+        ("puzzle", "1 choices, 3 answers"),
+        ("box", "{careful} begins with a paragraph"),
+    ):
+        assert any(f"{name}.ipynb" in line and words in line for line in said.splitlines()), said
 
 
 def test_a_page_carries_the_explanation_of_each_term_once(small) -> None:

@@ -22,7 +22,18 @@ SOURCES = {
 }
 PAGES = [f"{language}/{name}.html" for language in LANGUAGES for name in SOURCES[language]]
 # One page of each kind: all share one frame, and what is asked of that is asked of these.
-KINDS = ("index", "jit", "see", "linear-regression", "errors", "today", "terms", "api", "about")
+KINDS = (
+    "index",
+    "tour",
+    "jit",
+    "see",
+    "linear-regression",
+    "errors",
+    "today",
+    "terms",
+    "api",
+    "about",
+)
 SAMPLE = [page for page in PAGES if ONLY or page[3:].removesuffix(".html") in KINDS]
 WIDTHS = {"phone": 375, "desk": 1440}
 

@@ -49,7 +49,10 @@ def notes(name: str) -> list[str]:
 
 
 # Code and formulas are compared elsewhere; the rest is what a page has for those who look at it.
-NOT_IN_MARKDOWN = "pre, .cell_output, math, summary, template, .headerlink, .term-see, .terms-index"
+NOT_IN_MARKDOWN = (
+    "pre, .cell_output, math, template, .headerlink, .term-see, .terms-index, .times, "
+    "details:not(.fine) > summary, .guess-ask, .guess-again"
+)
 
 
 def rendered(source: str) -> BeautifulSoup:
@@ -78,13 +81,15 @@ def blocks_of_markdown(source: str) -> Iterator[Block]:
 
 
 def blocks_of_page(article: Tag) -> Iterator[Block]:
-    for each in article.select("pre, img, .output.text_html"):
+    for each in article.select("pre, img, .output.text_html, .choice > summary > code"):
         if each.find_parent(class_="text_html") or each.find_parent("template"):
             continue
         if each.name == "img":
             yield Block("figure", f"{each['alt']} {each['src']}")
         elif each.name == "pre":
             yield Block("text" if each.find_parent(class_="cell_output") else "", each.get_text())
+        elif each.name == "code":
+            yield Block("text", each.get_text())
         else:
             yield Block("picture", each.get_text())
 

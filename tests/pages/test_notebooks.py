@@ -77,6 +77,11 @@ def test_each_page_with_code_has_a_notebook_in_both_languages(site: Path) -> Non
     assert sorted(f"{p.parts[0]}/{p.stem}" for p in found) == sorted(PAGES)
 
 
+def tagged(options: str) -> set[str]:
+    found = re.search(r":tags: \[(.*)\]", options)
+    return set(found[1].split(", ")) if found else set()
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_a_notebook_is_its_page_without_outputs(site: Path, page: str) -> None:
     notebook = read(page)
@@ -87,12 +92,17 @@ def test_a_notebook_is_its_page_without_outputs(site: Path, page: str) -> None:
     assert not any(cell.outputs or cell.execution_count for cell in (install, settings, *cells))
     text = (paths.DOCS / f"{page}.md").read_text("utf8")
     written = [(code.strip("\n"), options) for options, code in CELL.findall(text)]
+    for n, (code, options) in enumerate(written):
+        if "tests" in tagged(options):  # a reader sees them before the solution
+            written[n - 1 : n + 1] = [(code, options), written[n - 1]]
     assert [cell.source for cell in cells] == [code for code, _ in written]
     for cell, (_, options) in zip(cells, written, strict=True):
-        tags = re.search(r":tags: \[(.*)\]", options)
-        tags = set(tags[1].split(", ")) if tags else set()
+        tags = tagged(options)
+        if "tests" in tags:  # they fail until the reader has done the exercise
+            tags.add("raises-exception")
         assert set(cell.metadata.get("tags", [])) == tags
-        folded = bool(tags & {"hide-cell", "hide-input", "remove-cell", "remove-input"})
+        folds = {"hide-cell", "hide-input", "remove-cell", "remove-input", "mistake"}
+        folded = bool(tags & folds)
         assert cell.metadata.get("jupyter", {}).get("source_hidden", False) == folded
         assert (cell.metadata.get("cellView") == "form") == folded
         assert "solution" not in tags or cell.metadata.jupyter.outputs_hidden
@@ -106,8 +116,9 @@ def test_a_notebook_is_its_page_without_outputs(site: Path, page: str) -> None:
 def test_a_notebook_says_what_the_page_says(site: Path, page: str) -> None:
     article, said = html(page).select_one("article"), prose(page)
     cells = ".cell .cell_input, .cell .cell_output"
-    for added in article.select(f"template, {cells}, summary, .headerlink, math, .no-search"):
-        added.decompose()
+    added = f"template, {cells}, details:not(.fine) > summary, .headerlink, math, .no-search"
+    for each in article.select(f"{added}, .guess-again"):
+        each.decompose()
     for added in said.select("summary"):
         added.decompose()
     here, there = letters(said.get_text()), letters(article.get_text())

@@ -154,9 +154,9 @@ class Writer:
 
     def guess(self, cell: nodes.container) -> list[str]:
         """The choices of a puzzle, of which one is opened: extensions/guesses.py."""
-        asked = [guess for guess in cell.findall(Guess)]
         ask = self.builder.config.words["guess"]
-        return [joined([ask, *map(self.choice, guess.children)]) for guess in asked]
+        guesses = cell.findall(Guess)
+        return [joined([ask, *map(self.choice, guess.findall(Choice))]) for guess in guesses]
 
     def choice(self, node: Choice) -> str:
         shown = "<br>".join(f"<code>{escape(line)}</code>" for line in node["text"].split("\n"))
@@ -169,10 +169,11 @@ class Writer:
     # -- blocks ------------------------------------------------------------------------------------
 
     def Guess(self, node: Guess) -> str:
-        return joined(
-            self.item("-", joined([fenced(c["text"], "text"), self.verdict(c), self.blocks(c)]))
-            for c in node.children
-        )
+        return joined(map(self.write, node.children))
+
+    def Choice(self, node: Choice) -> str:
+        shown = fenced(node["text"], "text")
+        return self.item("-", joined([shown, self.verdict(node), self.blocks(node)]))
 
     def Fine(self, node: Fine) -> str:
         return joined([f"*{self.builder.config.words['fine']}*", self.blocks(node)])

@@ -7,7 +7,6 @@ outputs. Before them stand what the page needs installed and the settings that J
 import ast
 import functools
 import json
-import math
 import os
 import posixpath
 import re
@@ -126,7 +125,7 @@ def cells_of(writer: Writer, parts: list[Part], code: dict[int, NotebookNode]) -
             yield nbformat.v4.new_markdown_cell(joined(prose))
         if part and "solution" in private.cell_tags(part):
             yield nbformat.v4.new_markdown_cell(f"*{said['notebook_solution']}*")
-        here = private.cell_index(part) if part else math.inf
+        here = private.cell_index(part) if part else 1 + max(code, default=0)
         for index in [index for index in code if index < here and index not in seen]:
             yield code.pop(index)
         if part:

@@ -52,20 +52,14 @@ def choose(app, doctree) -> None:
     """Put each guess into its puzzle, between the code and what it showed."""
     for number, guess in enumerate(list(doctree.findall(Guess)), 1):
         cells = [cell for cell in before(guess) if private.is_code_cell(cell)]
-        tags = [private.cell_tags(cell) for cell in cells]
-        if "puzzle" not in tags[0] or not all("mistake" in each for each in tags[1:]):
-            logger.warning("before {guess} stand a puzzle and its mistakes", location=guess)
+        guess.parent.remove(guess)
+        if fault := wrong(cells, guess):
+            logger.warning(fault, location=guess)
             continue
         texts = [private.shown(cell) for cell in cells]
-        if len({*texts}) < len(texts) or not all(texts):
-            logger.warning("each choice has to show something else: %s", texts, location=guess)
-        if len(texts) != len(guess):
-            logger.warning("%d choices, %d answers", len(texts), len(guess), location=guess)
-            continue
         for choice, text in zip(guess.children, texts, strict=True):
             choice["text"], choice["right"] = text, text == texts[0]
         guess["name"] = f"guess-{number}"
-        guess.parent.remove(guess)
         guess[:] = sorted(guess.children, key=lambda choice: choice["text"])
         puzzle, output = cells[0], cells[0][-1]
         if not any(output.findall(is_picture)):
@@ -73,6 +67,19 @@ def choose(app, doctree) -> None:
         puzzle.insert(1, guess)
         for mistake in cells[1:]:
             mistake.parent.remove(mistake)
+
+
+def wrong(cells: list[nodes.container], guess: Guess) -> str:
+    """What is wrong with a puzzle and its mistakes, if anything."""
+    tags = [private.cell_tags(cell) for cell in cells]
+    if not tags or "puzzle" not in tags[0] or not all("mistake" in each for each in tags[1:]):
+        return "before {guess} stand a puzzle and its mistakes"
+    if len(cells) != len(guess):
+        return f"{len(cells)} choices, {len(guess)} answers"
+    texts = [private.shown(cell) for cell in cells]
+    if len({*texts}) < len(texts) or not all(texts):
+        return f"each choice has to show something else: {texts}"
+    return ""
 
 
 def before(guess: Guess) -> list[nodes.Node]:
@@ -117,11 +124,11 @@ def close_choice(translator, node: Choice) -> None:
 
 def open_again(translator, node: Again) -> None:
     said = translator.config.words["guess_again"]
-    translator.body.append(f'<p class="guess-again" hidden>{said}')
+    translator.body.append(f'<div class="guess-again" hidden>{said}')
 
 
 def close_again(translator, node: Again) -> None:
-    translator.body.append("</p>\n")
+    translator.body.append("</div>\n")
 
 
 def setup(app) -> dict:

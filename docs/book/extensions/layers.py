@@ -2,8 +2,8 @@
 
 {fine} is the fine print of the paragraph before it, folded; the mark ° in a sentence leads to it.
 {careful} warns of a wrong result that nothing announces. The section NAME-deeper holds the rest of
-a page. Under the title of a lesson stands how long both take; {minutes}`tour numpy` says how long
-the main paths of these pages take together.
+a page. Under the title of a lesson stands how long both take. {minutes}`tour numpy` and {hours} say
+how long the main paths of these pages take together, and {hours}`all` the whole book.
 """
 
 import re
@@ -202,16 +202,30 @@ class Reading(nodes.Inline, nodes.TextElement):
 
 class MinutesRole(SphinxRole):
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        return [Reading("", pages=self.text.split())], []
+        return [Reading("", pages=self.text.split(), unit=self.name)], []
 
 
 def put_in(app, doctree, docname) -> None:
     known = all_minutes(app.env)
     for place in list(doctree.findall(Reading)):
-        if missing := {*place["pages"]} - {*known}:
+        pages, layers = place["pages"], slice(1)
+        if pages == ["all"]:
+            pages, layers = [*known], slice(2)
+        if missing := {*pages} - {*known}:
             logger.warning("{minutes} knows no lesson %s", ", ".join(missing), location=place)
-        time = sum(known[page].main for page in place["pages"] if page in known)
-        place.replace_self(nodes.Text(str(about(time))))
+        time = sum(sum(known[page][layers]) for page in pages if page in known)
+        said = in_hours(time) if place["unit"] == "hours" else str(about(time))
+        place.replace_self(nodes.Text(said))
+
+
+def in_hours(time: float) -> str:
+    """Minutes as hours, to the next half.
+
+    >>> in_hours(61), in_hours(119)
+    ('1½', '2')
+    """
+    halves = -int(-time // 30)
+    return (str(halves // 2) if halves > 1 else "") + ("½" if halves % 2 else "")
 
 
 def merge(app, env, docnames, other) -> None:
@@ -220,7 +234,7 @@ def merge(app, env, docnames, other) -> None:
 
 def write_again(app, env) -> list[str]:
     """The front page says how long others take: when that has changed, it is written."""
-    now = {page: about(time.main) for page, time in all_minutes(env).items()}
+    now = {page: [*map(about, times)] for page, times in all_minutes(env).items()}
     before, env.minutes_written = getattr(env, "minutes_written", None), now
     return [] if before == now else [env.config.root_doc]
 
@@ -236,6 +250,7 @@ def setup(app) -> dict:
     app.add_directive("fine", FineDirective)
     app.add_directive("careful", Careful)
     app.add_role("minutes", MinutesRole())
+    app.add_role("hours", MinutesRole())
     app.connect("doctree-read", link_marks)
     app.connect("doctree-read", say_minutes, priority=900)  # when cells are what a reader sees
     app.connect("doctree-resolved", put_in)

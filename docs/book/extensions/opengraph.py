@@ -14,8 +14,9 @@ SIZE = (1200, 630)  # what those who show them ask for
 
 def description(doctree: nodes.document) -> str:
     """The first sentences of the page, as many as fit: after its title it says what it is about."""
-    first = next((p for p in doctree.findall(nodes.paragraph) if p.astext().strip()), None)
-    text = " ".join(first.astext().split()) if first else ""
+    said = (p for p in doctree.findall(nodes.paragraph) if "times" not in p["classes"])
+    first = next((p.astext() for p in said if p.astext().strip()), "")
+    text = " ".join(first.split())
     return fitting(text)
 
 

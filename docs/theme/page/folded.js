@@ -8,9 +8,9 @@ if (!CSS.supports("selector(::details-content)")) {
   addEventListener("afterprint", () => { while (opened.length) opened.pop().open = false; });
 }
 // A link to fine print opens it, where the browser does not.
-const open = () => {
-  const fold = location.hash && document.getElementById(location.hash.slice(1));
+function openFold() {
+  const fold = document.getElementById(location.hash.slice(1));
   if (fold?.matches("details.fine")) fold.open = true;
-};
-addEventListener("hashchange", open);
-open();
+}
+addEventListener("hashchange", openFold);
+openFold();

@@ -3,33 +3,28 @@
     python -m seejax.see train.py:loss "f32[8,128]" "f32[128]"
 
 opens it in the browser; Ctrl-C ends it. `--text` prints it, `-o loss.html` writes a page that needs
-nothing else, and both end at once. Here are the command line, the runs and the watching of files;
-`_child` is what a run executes, `_server` what the browser sees.
+nothing else, and both end at once. Here are the command line and the following of a script;
+`seejax.runs` has the runs, `_child` is what a run executes, `_server` what the browser sees.
 """
 
 import argparse
 import ast
-import contextlib
 import dataclasses
 import json
 import os
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 import webbrowser
-from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from seejax import runs
 from seejax.commands import language
+from seejax.runs import POLL_S, State, finished, stated
 from seejax.see import _child
 from seejax.see._server import NUMBERS, Shown, served, whole
-
-POLL_S = 0.1  # how often files are looked at
-GRACE_S = 10.0  # beyond the limit, for a process that cannot end itself
 
 HELP = """\
 an argument, in quotes where your shell gives brackets a meaning, is one of
@@ -42,79 +37,23 @@ booleans True.
 A function that takes nothing and returns (f, args) stands for f with these arguments."""
 
 
-class Run:
-    """One fresh interpreter that runs the script and draws; it ends within the limit, or is ended.
-
-    It leads a group of its own: Ctrl-C in the terminal is for us, and whatever the script has
-    started ends with it. What the script prints goes to our stderr.
-    """
+class Run(runs.Run):
+    """One fresh interpreter that runs the script and draws."""
 
     def __init__(self, request: _child.Request, limit_s: float) -> None:
-        self.folder = tempfile.TemporaryDirectory(prefix="seejax-")
-        self.answer, self.hung = (Path(self.folder.name, name) for name in ("answer", "hung"))
-        self.limit_s, self.started = limit_s, time.monotonic()
-        question = json.dumps(dataclasses.asdict(request))
-        command = [sys.executable, "-P", _child.__file__, question]
-        environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}
-        self.process = subprocess.Popen(
-            [*command, str(self.answer), str(self.hung), str(limit_s)],
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr,
-            env=environment,
-            start_new_session=True,
-        )
+        super().__init__(_child.__file__, json.dumps(dataclasses.asdict(request)), limit_s)
 
     def poll(self) -> dict[str, Any] | None:
         """What came of it, or None while it runs."""
-        ran_s = time.monotonic() - self.started
-        if self.process.poll() is None and ran_s < self.limit_s + GRACE_S:
-            return None
-        status = self.process.poll()
-        hung = self.hung.read_text("utf-8") if self.hung.exists() else ""
-        if self.answer.exists() and status == 0:
-            said = json.loads(self.answer.read_text("utf-8"))
-        elif status is None or hung:
-            frames = hung.splitlines()[1:]
-            where = "\n".join(frame for frame in frames if _child.__file__ not in frame)
-            said = {"error": f"not done after {self.limit_s:g} s (--limit); it was here:\n{where}"}
-        else:
-            said = {"error": f"the interpreter ended with status {status} and drew nothing"}
-        self.end()
-        return {**said, "seconds": ran_s}
-
-    def end(self) -> None:
-        """End it and what it has started, now."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if hasattr(os, "killpg"):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            else:
-                self.process.kill()
-        self.process.wait()
-        self.folder.cleanup()
-
-
-def finished(run: Run) -> dict[str, Any]:
-    """Wait for the end of a run, which has one."""
-    try:
-        while (answer := run.poll()) is None:
-            time.sleep(0.02)
+        answer = super().poll()
+        if answer and "hung" in answer:
+            where = "\n".join(frame for frame in answer["hung"] if _child.__file__ not in frame)
+            said = f"not done after {self.limit_s:g} s (--limit); it was here:\n{where}"
+            return {"error": said, "seconds": answer["seconds"]}
+        if answer and "status" in answer:
+            said = f"the interpreter ended with status {answer['status']} and drew nothing"
+            return {"error": said, "seconds": answer["seconds"]}
         return answer
-    finally:
-        if run.process.returncode is None:
-            run.end()
-
-
-State = dict[str, tuple[int, int, int]]
-
-
-def stated(files: Iterable[str]) -> State:
-    """What a save changes of each file; one that is missing, as while it is saved, is left out."""
-    found = {}
-    for file in files:
-        with contextlib.suppress(OSError):
-            stat = os.stat(file)
-            found[file] = stat.st_mtime_ns, stat.st_size, stat.st_ino
-    return found
 
 
 def follow(request: _child.Request, limit_s: float, shown: Shown, seen: State) -> NoReturn:

@@ -5,6 +5,7 @@ JAX in `os.environ` counts. That is why this file is run by its path, and import
 """
 
 import ast
+import contextlib
 import dataclasses
 import difflib
 import faulthandler
@@ -22,6 +23,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 HERE = Path(__file__).parent
+UNWRITTEN = 74  # the status of one that could not write its answer: EX_IOERR of sysexits.h
 
 _DTYPE = (
     r"bool|bf16|f16|f32|f64|f8_\w+|[iu](?:4|8|16|32|64)|c64|c128|bfloat16|float(?:16|32|64|8_\w+)"
@@ -390,23 +392,38 @@ def _files(script: str) -> list[str]:
     return list(files)[:200]
 
 
-def main(question: str, answer_file: str, hung_file: str, limit_s: str) -> None:
-    """Draw, and write the answer; whatever the script does, this ends within the limit."""
-    request = Request(**json.loads(question))
+def answered(
+    work: Callable[[], dict[str, Any]], answer_file: str, hung_file: str, limit_s: str
+) -> NoReturn:
+    """Do the work of a run and write its answer; whatever it does, this ends within the limit."""
     hung = open(hung_file, "w")  # noqa: SIM115 (open until the end)
     faulthandler.dump_traceback_later(float(limit_s), exit=True, file=hung)
-    answer: dict[str, Any]
+    answer = work()
     try:
-        answer = draw(request)
-    except Usage as error:
-        answer = {"usage": str(error)}
-    except BaseException as error:  # SystemExit too: it must not end us without an answer
-        answer = _told(error)
-    answer["files"] = _files(request.script)
-    Path(answer_file).write_text(json.dumps(answer), encoding="utf-8")
+        Path(answer_file).write_text(json.dumps(answer), encoding="utf-8")
+    except OSError:
+        os._exit(UNWRITTEN)
     for stream in sys.stdout, sys.stderr:
-        stream.flush()
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # the script has closed it
+            stream.flush()
     os._exit(0)  # a thread that the script left behind does not hold us
+
+
+def main(question: str, *files: str) -> None:
+    """Draw, and write the answer."""
+    request = Request(**json.loads(question))
+
+    def work() -> dict[str, Any]:
+        answer: dict[str, Any]
+        try:
+            answer = draw(request)
+        except Usage as error:
+            answer = {"usage": str(error)}
+        except BaseException as error:  # SystemExit too: it must not end us without an answer
+            answer = _told(error)
+        return {**answer, "files": _files(request.script)}
+
+    answered(work, *files)
 
 
 if __name__ == "__main__":
