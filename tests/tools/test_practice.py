@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -350,9 +349,17 @@ def test_practice_draws_the_function_of_the_attempt(tmp_path: Path) -> None:
     assert (status, out) == (1, f"practice/tour-3.py:{LINE}: SyntaxError: '(' was never closed\n")
 
 
-def small_files() -> None:
-    """As on a full disk: what is written to a file fails."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+NO_ROOM = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+os.execv(sys.executable, [sys.executable, "-m", "seejax.practice", *sys.argv[1:]])
+"""
+
+
+def practice_without_room(*arguments: str, cwd: Path) -> Process:
+    """The command where nothing can be written to any file."""
+    env = {**os.environ, "LC_ALL": "en_US.UTF-8"}
+    return Process(sys.executable, "-c", NO_ROOM, *arguments, cwd=cwd, env=env)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="mounting a small file system takes root")
@@ -384,8 +391,7 @@ def test_practice_on_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path: P
 
 
 def test_practice_whose_files_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    process = practice("tour", cwd=tmp_path, preexec_fn=small_files)
-    status, out, err = process.end()
+    status, out, err = practice_without_room("tour", cwd=tmp_path).end()
     assert (status, out) == (2, "")
     (line,) = err.splitlines()
     assert line.endswith("practice/tour-1.py cannot be written: File too large")
@@ -395,7 +401,7 @@ def test_practice_whose_files_cannot_be_written_is_one_line(tmp_path: Path) -> N
 def test_practice_without_room_for_temporary_files_is_one_line(tmp_path: Path) -> None:
     practice("tour-3", "--once", cwd=tmp_path).end()
     write(tmp_path / "practice", "tour-3", "1 / 0")
-    ended = practice("tour-3", "--once", cwd=tmp_path, preexec_fn=small_files).end()
+    ended = practice_without_room("tour-3", "--once", cwd=tmp_path).end()
     assert ended[0] == 2 and "no process can be started: No usable temporary" in ended[2]
 
 
