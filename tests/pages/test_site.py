@@ -325,6 +325,16 @@ def sidebar(language: str) -> dict[str, str]:
     return {urlsplit(a["href"]).path.removesuffix(".html"): a.get_text().strip() for a in links}
 
 
+DEEPER = re.compile("-deeper$")
+
+
+def ending_of(path: str) -> Tag:
+    """The last section of a page's main path, after which only what lies deeper stands."""
+    sections = soup(path).select("article section")
+    main = [s for s in sections if not s.find_parent(id=DEEPER) and not DEEPER.search(s["id"])]
+    return main[-1]
+
+
 @pytest.mark.whole_book
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_page_has_one_name_in_sidebar_map_and_text(site: Path, language: str) -> None:
@@ -336,7 +346,7 @@ def test_a_page_has_one_name_in_sidebar_map_and_text(site: Path, language: str) 
     assert [a["href"].removesuffix(".html") for a in cards] == order
     wrong = []
     for page in order:  # "read next" names the pages it leads to; a sentence may say it otherwise
-        ending = soup(f"{language}/{page}.html").select("article section")[-1]
+        ending = ending_of(f"{language}/{page}.html")
         for a in ending.select("a"):
             path, hash_, _ = a["href"].partition("#")
             name = names.get(path.removesuffix(".html"))
@@ -358,8 +368,7 @@ def test_next_goes_forward_in_the_order_of_the_book(reader, site: Path, language
     page.locator("a.right-next").click()
     page.wait_for_url(f"**/{language}/{order[0]}.html")
     for last, name in itertools.pairwise(order):  # "read next" on the page leads there as well
-        ending = soup(f"{language}/{last}.html").select("article section")[-1]
-        ahead = ending.select(f"a[href='{name}.html']")
+        ahead = ending_of(f"{language}/{last}.html").select(f"a[href='{name}.html']")
         assert ahead, f"{last} does not lead to {name}"
 
 

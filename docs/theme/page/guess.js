@@ -11,6 +11,9 @@ for (const guess of document.querySelectorAll(".guess")) {
     choice.addEventListener("toggle", () => {
       if (!choice.open || guess.dataset.guessed) return;
       guess.dataset.guessed = choice.dataset.yours = guess.dataset.yours;
+      const mark = document.createElement("small");
+      mark.textContent = ` ← ${guess.dataset.yours}`;
+      choice.querySelector("summary").append(mark);
       const right = choice.dataset.right !== undefined, title = document.querySelector("h1").firstChild.textContent;
       guesses[place] = {right, title, time: Date.now()};
       try { localStorage.setItem(KEY, JSON.stringify(guesses)); } catch { /* as above */ }
