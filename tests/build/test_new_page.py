@@ -20,7 +20,7 @@ def docs(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("after", "following"), [("jit", "retracing"), ("ecosystem", "numpy"), ("about", None)]
+    ("after", "following"), [("jit", "autograd"), ("ecosystem", "numpy"), ("about", None)]
 )
 def test_a_new_page_has_its_places_in_both_languages(
     docs: Path, after: str, following: str | None
