@@ -15,6 +15,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from book import private
+from book.extensions.layers import is_picture
 
 logger = logging.getLogger(__name__)
 
@@ -87,10 +88,6 @@ def before(guess: Guess) -> list[nodes.Node]:
     siblings = guess.parent.children[: guess.parent.index(guess)]
     puzzles = [n for n, node in enumerate(siblings) if is_puzzle(node)]
     return siblings[puzzles[-1] :] if puzzles else siblings[-1:]
-
-
-def is_picture(node: nodes.Node) -> bool:
-    return isinstance(node, nodes.image | nodes.raw)
 
 
 def is_puzzle(node: nodes.Node) -> bool:
