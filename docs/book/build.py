@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from book import policy
 from book.execute import execute
@@ -72,12 +73,19 @@ def build(draft: bool = False) -> Path:
 def serve(port: int) -> None:
     """Serve the site and build again on every change; the open page reloads itself."""
     from livereload import Server
+    from livereload.watcher import Watcher
+    from tornado.ioloop import PeriodicCallback
+
+    class Quick(Watcher):
+        def start(self, callback) -> Any:  # its own, which answers False, looks every 0.8 s
+            PeriodicCallback(callback, 200).start()
+            return True
 
     def rebuild() -> None:  # a process of its own: the server has an event loop, and so has a build
         # When it fails, the next save may mend it.
         subprocess.run([sys.executable, "-m", "book.build", "--draft"])
 
-    server = Server()
+    server = Server(watcher=Quick())
     for pattern in ("docs/**/*.*", "examples/**/*.*"):
         server.watch(str(ROOT / pattern), rebuild)
     server.serve(root=str(BUILD / "html"), port=port, host="127.0.0.1")
