@@ -336,9 +336,13 @@ def test_two_processes_agree_to_refuse(data_dir, tmp_path):
     with folder.locked(folder.path(tmp_path / "run")):
         port, options = free_port(), ["--data-dir", data_dir, "--workdir", tmp_path / "run"]
         ended = [outcome(p) for p in start(*(distributed(port, i, *options) for i in range(2)))]
-    assert [status for status, _, _ in ended] == [1, 1]
-    assert "another run is writing into" in ended[0][2][0]
-    assert "another process cannot go on, and says why" in ended[1][2][0]
+    (status, _, err), (status_of_second, _, err_of_second) = ended
+    assert status == 1 and "another run is writing into" in "\n".join(err)
+    # The first is JAX's coordinator. If it has gone before the second has, JAX complains beside
+    # our sentence, or ends the second.
+    assert status_of_second in (1, -signal.SIGABRT)
+    said = "\n".join(err_of_second)
+    assert "another process cannot go on, and says why" in said or status_of_second != 1, said
 
 
 MEMBER = """
