@@ -235,9 +235,10 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     tracked = set(kept.stdout.split()) or files  # an archive of the book has no git
     records = {f"seejax/lesson/{name}.json" for name in ("results", "same_model", "slurm")}
     pages = {
-        f"seejax/practice/pages/{language}/{page.name}"
+        f"seejax/practice/pages/{language}/{file.name}"
         for language in paths.LANGUAGES
-        for page in paths.pages(language)
+        for file in (paths.DOCS / language).iterdir()
+        if file.suffix in (".md", ".svg")
     }
     assert files == tracked | records | pages
     assert {name.partition("/")[2] for name in names if name.startswith("seejax-")} == {
