@@ -125,6 +125,14 @@ CUT = """() => [...document.querySelectorAll(
   .filter(e => e.scrollWidth > e.clientWidth + 1)
   .map(e => `${e.className}: ${e.textContent.trim().slice(0, 60)}`)"""
 
+# Cells of a table that show a word one character a line.
+SQUEEZED = """() => [...document.querySelectorAll("article table.table :is(th, td)")]
+  .filter(e => {
+    const size = parseFloat(getComputedStyle(e).fontSize);
+    return e.innerText.trim().length > 2 && e.clientWidth < 3 * size && e.clientHeight > 4 * size;
+  })
+  .map(e => e.innerText.trim().slice(0, 20))"""
+
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_page_loads_fits_and_can_be_read(reader, width: str) -> None:
@@ -137,6 +145,7 @@ def test_every_page_loads_fits_and_can_be_read(reader, width: str) -> None:
         if overflow := page.evaluate(OVERFLOW):
             wrong.append(f"{path} is wider than its window: {overflow}")
         wrong += [f"{path}: figure {poor}" for poor in page.evaluate(FIGURES)]
+        wrong += [f"{path}: squeezed {cell}" for cell in page.evaluate(SQUEEZED)]
         if width == "desk":  # colours are the same on a phone; there, what is wide may be scrolled
             wrong += [f"{path}: cut {what}" for what in page.evaluate(CUT)]
             for scheme in ("light", "dark") if path in SAMPLE else ():
