@@ -122,8 +122,14 @@ class _Signals:
                 signal.signal(number, handler)
 
 
+def _write(sentence: str) -> None:
+    """A line to stderr in one piece: threads of JAX and of Gloo write there as well."""
+    sys.stderr.write(f"{sentence}\n")  # `print` writes the end of a line by itself
+    sys.stderr.flush()
+
+
 def _refuse(message: object) -> None:
-    print(f"{PROGRAM}: error: {message}", file=sys.stderr, flush=True)
+    _write(f"{PROGRAM}: error: {message}")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -170,7 +176,7 @@ def main(argv: list[str] | None = None) -> int:
             )
     except Stopped as stopped:
         if jax.process_index() == 0:
-            print(f"{stopped}; go on with: {go_on}", file=sys.stderr, flush=True)
+            _write(f"{stopped}; go on with: {go_on}")
         return 128 + (signals.received or signal.SIGTERM)
     except (RunError, digits.DataError, parallel.DistributedError, OSError) as error:
         rate = f" --learning-rate {options.config.learning_rate / 10:g}"
