@@ -5,12 +5,14 @@ This file is part of every page's key: a change here executes them all.
 
 import ast
 import re
+import tempfile
 import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import nbformat
 from IPython.core.inputtransformer2 import TransformerManager
+from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import DeadKernelError
 
@@ -19,6 +21,7 @@ from book.keys import code_cells
 from book.machine import Machine
 
 CELL_TIMEOUT_S = 300
+SOCKET_CHARS = 100  # of a path; the system allows 107
 
 CLOCKS = {"time", "timeit", "timeline", "perf_counter", "process_time", "monotonic"}
 
@@ -92,6 +95,20 @@ class Kernel(NotebookClient):
         self.server = server
         self.cell: nbformat.NotebookNode | None = None  # that runs, or ran last
         self.measuring = {id(cell) for cell in timing_cells(code_cells(notebook))}
+
+    def create_kernel_manager(self) -> KernelManager:
+        """Over sockets of its own: a port that was free may be taken before the kernel has it."""
+        km = super().create_kernel_manager()
+        self.sockets = tempfile.TemporaryDirectory(prefix="kernel-")
+        if len(path := f"{self.sockets.name}/socket-9") <= SOCKET_CHARS:
+            km.transport, km.ip = "ipc", path.removesuffix("-9")
+        return km
+
+    async def _async_cleanup_kernel(self) -> None:
+        try:
+            await super()._async_cleanup_kernel()
+        finally:
+            self.sockets.cleanup()
 
     async def async_start_new_kernel(self, **options: Any) -> None:
         if self.server:

@@ -4,9 +4,9 @@ These are names with an underscore, modules that no documentation names, and how
 notebook or a document. tests/build/test_private.py fails first, and says which it is, when a new
 version has changed one.
 
-nbclient's `_async_check_alive` is extended where kernels are made, in `book.kernel`: the keys of
-all pages hold that file. What takes a second to import is imported where it is used: a build that
-has nothing to do starts without it.
+nbclient's `_async_check_alive` and `_async_cleanup_kernel` are extended where kernels are made, in
+`book.kernel`: the keys of all pages hold that file. What takes a second to import is imported where
+it is used: a build that has nothing to do starts without it.
 """
 
 import re

@@ -14,7 +14,11 @@ NAMES = {
     "myst_nb.core.read": ["myst_nb_reader_plugin"],
     "myst_nb.ext.glue.utils": ["retrieve_glue_data"],
     "myst_nb.sphinx_": ["HideCodeCellNode"],
-    "nbclient.client.NotebookClient": ["_async_check_alive", "_async_poll_kernel_alive"],
+    "nbclient.client.NotebookClient": [
+        "_async_check_alive",
+        "_async_cleanup_kernel",
+        "_async_poll_kernel_alive",
+    ],
     "pygments.formatters.HtmlFormatter": ["_format_lines", "_get_css_class", "_get_css_classes"],
     "sphinx.ext.intersphinx": ["InventoryAdapter"],
 }
