@@ -11,7 +11,7 @@ from docutils import nodes
 from book.extensions import errors, today
 from book.paths import language_of
 from book.tables import words
-from seejax.errors import DATA, PAGE, PREFIX, entries
+from seejax.errors import DATA, PAGE, PREFIX, entries, notices
 
 SHORT = 64  # characters of an error: its name, and enough to know it by
 
@@ -22,7 +22,7 @@ def errors_in(anchors: set[str], language: str) -> Iterator[tuple[str, str]]:
     >>> next(errors_in({"jit-tracers"}, "en"))[1]
     '`TracerArrayConversionError: The numpy.ndarray conversion …`'
     """
-    for name, entry in entries().items():
+    for name, entry in (entries() | notices()).items():
         if entry.see[0] in anchors:
             whole = errors.headword(entry).replace("`", "")
             said = textwrap.shorten(whole, SHORT, placeholder=" …").replace("… …", "…")

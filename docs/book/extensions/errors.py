@@ -1,6 +1,7 @@
 """The page of errors, made from seejax/errors/errors.toml and from what the page's cell has raised.
 
 {errors} with a topic shows its errors: the message, the cause, the cure, and folded the code.
+{notices} with a topic shows in the same way what is printed though a program goes on.
 """
 
 import ast
@@ -10,7 +11,8 @@ from sphinx.util.docutils import SphinxDirective
 
 from book import private
 from book.paths import language_of
-from seejax.errors import DATA, PREFIX, Entry, entries, headword
+from book.tables import words
+from seejax.errors import DATA, NOTICES, PREFIX, Entry, Notice, entries, headword, notices
 
 MESSAGES = "errors-messages"  # the name under which the cell keeps what was raised
 CODE = "python3"  # not "python": its names are not linked, or the page would be too heavy
@@ -53,7 +55,7 @@ class Errors(SphinxDirective):
             listed += self.item(name, entry, messages[name])
         return [listed]
 
-    def item(self, name: str, entry: Entry, message: str) -> nodes.definition_list_item:
+    def item(self, name: str, entry: Entry | Notice, message: str) -> nodes.definition_list_item:
         language = language_of(self.config)
         title = nodes.term("", "", nodes.literal("", headword(entry)), names=[PREFIX + name])
         self.state.document.note_explicit_target(title)
@@ -67,8 +69,25 @@ class Errors(SphinxDirective):
         parts = [nodes.container("", said, classes=["cell_output", "traceback"])]
         for text in entry.cause, entry.cure:
             parts += self.parse_text_to_nodes(text[language])
-        parts += [nodes.container("", fold, classes=["tag_cured"]), *see]
+        if entry.code:
+            parts.append(nodes.container("", fold, classes=["tag_cured"]))
+        else:
+            unseen = words(language)["notices_unseen"].format(getattr(entry, "source", ""))
+            parts += self.parse_text_to_nodes(unseen)
+        parts += see
         return nodes.definition_list_item("", title, nodes.definition("", *parts))
+
+
+class Notices(Errors):
+    def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(str(NOTICES))
+        topic = {n: entry for n, entry in notices().items() if entry.topic == self.arguments[0]}
+        if not topic:
+            raise self.error(f"nothing of {NOTICES.name} is of the topic {self.arguments[0]}")
+        listed = nodes.definition_list(classes=["errors"])
+        for name, entry in topic.items():
+            listed += self.item(name, entry, entry.text)
+        return [listed]
 
 
 def block(text: str, language: str) -> nodes.literal_block:
@@ -78,4 +97,5 @@ def block(text: str, language: str) -> nodes.literal_block:
 
 def setup(app) -> dict:
     app.add_directive("errors", Errors)
+    app.add_directive("notices", Notices)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
