@@ -15,7 +15,7 @@ COMMANDS = {
     "seejax.practice": Command("", "do the book's exercises, checked at each save"),
     "seejax.errors": Command("", "say what an error of JAX means, and its cure"),
     "seejax.today": Command("today", "find names that JAX, Flax and Optax have given up"),
-    "seejax.training": Command("training", "train a classifier of digits; it can be resumed"),
+    "seejax.training": Command("training", "train a classifier; it can be killed and resumed"),
     "seejax.predict": Command("training", "ask a trained classifier, or export it"),
 }
 

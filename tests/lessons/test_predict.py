@@ -57,6 +57,19 @@ def test_the_last_checkpoint_is_the_state_that_training_returned(run, test_split
     assert np.isclose(accuracy, evaluate(state, *test_split).means()["accuracy"])
 
 
+def test_load_takes_a_folder_relative_to_the_current_one(
+    run, monkeypatch, tmp_path, capsys, plain_numpy
+):
+    workdir, state = run
+    monkeypatch.chdir(workdir.parent)
+    trained = predict.load(workdir.name)
+    jax.tree.map(np.testing.assert_array_equal, trained.variables, dict(state.variables))
+    image = png(tmp_path, "black", np.zeros((8, 8), np.uint8))
+    assert main([workdir.name, str(image), "--export", str(tmp_path / "program")]) == 0
+    assert capsys.readouterr().out.startswith(f"{image}  ")
+    assert main([f"../{workdir.parent.name}/{workdir.name}/", str(image)]) == 0
+
+
 def test_the_command_prints_class_and_probabilities(run, test_split, tmp_path, capsys, plain_numpy):
     workdir, state = run
     files = [png(tmp_path, f"{i}", test_split.images[i, ..., 0]) for i in range(3)]
@@ -210,7 +223,10 @@ def test_a_run_that_is_none_or_not_whole(run, tmp_path, capsys, plain_numpy):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [("run", "give images, or --export"), ("run x.png --checkpoint worst", "last, best or a")],
+    [
+        ("run", "give images or other files, or --export"),
+        ("run x.png --checkpoint worst", "last, best or a"),
+    ],
 )
 def test_arguments_that_cannot_be(arguments, message, capsys):
     with pytest.raises(SystemExit) as caught:

@@ -376,8 +376,11 @@ def test_when_all_are_damaged_nothing_is_changed(copied, data_dir, capsys):
 
 
 def test_another_network_is_told_as_such(copied, data_dir, monkeypatch, capsys):
-    wider = jax.tree_util.Partial(classifier, classes=11)
-    monkeypatch.setattr(training.run, "classifier", wider)
+    monkeypatch.setattr(
+        training.configured,
+        "classifier",
+        lambda model, shape, classes, **options: classifier(model, shape, 11, **options),
+    )
     was = content(copied)
     assert main(["--workdir", str(copied), "--data-dir", str(data_dir), "--resume"]) == 1
     err = capsys.readouterr().err
@@ -498,7 +501,7 @@ def test_a_run_that_diverges_names_what_and_goes_on_at_a_lower_rate(data_dir, tm
     assert "error: the loss of step 4" in err and len(err.splitlines()) == 1
     assert checkpoints(workdir) == [40]
     line = pasted(err, ", with a lower rate: ")
-    assert line[-2:] == ["--learning-rate", "1e+29"]
+    assert line[-2:] == ["--learning-rate", "0.001"]  # a tenth of 1e30 would diverge as well
     assert main([*line[:-1], "1e-4"]) == 0
     assert json.loads((workdir / "config.json").read_text())["learning_rate"] == 1e-4
     history = saved_history(workdir)
@@ -532,12 +535,12 @@ def test_a_loss_that_exploded_is_warned_of(data_dir, tmp_path):
 
 
 def test_the_best_checkpoint_stays_and_patience_ends(data_dir, tmp_path, monkeypatch):
-    losses = iter([5.0, 2.0, 3.0, 4.0, 3.0, 3.5, 1.0])
+    losses = dict(enumerate([5.0, 2.0, 3.0, 4.0, 3.0, 3.5, 1.0], 1))
     monkeypatch.setattr(
         training.run,
         "evaluate",
         lambda state, images, labels: training.Sums(
-            next(losses) if len(images) == 144 else 1.0, 1, 1
+            losses[int(state.step) // 40] if len(images) == 144 else 1.0, 1, 1
         ),
     )
     workdir, kept = tmp_path / "run", {"best": True, "data_dir": data_dir, **QUIET}
@@ -635,8 +638,8 @@ def test_a_refused_command_changes_nothing(
 
 def test_what_only_the_data_can_tell(data_dir, tmp_path, monkeypatch, capsys):
     common = ["--data-dir", str(data_dir), "--workdir", str(tmp_path / "run")]
-    assert main([*common, "--batch-size", "1294"]) == 1
-    assert "batch_size 1294: digits has 1293 examples" in capsys.readouterr().err
+    assert main([*common, "--batch-size", "1294"]) == 2
+    assert "batch_size 1294: there are 1293 examples to train on" in capsys.readouterr().err
     assert main([*common, "--schedule", "cosine", "--warmup", "800"]) == 1
     assert "800 updates of warm-up leave none of 800" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
@@ -657,6 +660,10 @@ def test_help_names_every_default(capsys, monkeypatch):
     out = capsys.readouterr().out
     for name, value in vars(Config()).items():
         assert f"--{name.replace('_', '-')}" in out and f"(default: {value})" in out
+    for heading in ("training", "run", "processes"):
+        assert f"{heading} options" in out
+    for line in ("What is trained, on what, and how", "Where it is kept", "Several processes"):
+        assert line in out
 
 
 # --- Weights & Biases, offline

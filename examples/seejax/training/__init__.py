@@ -1,7 +1,14 @@
-"""Train a classifier of handwritten digits, from a command line that can be killed at any moment.
+"""Train a classifier, from a command line or from Python, so that it can be killed at any moment.
 
     python -m seejax.training --dataset digits --model linen --epochs 20 --workdir runs/first
     python -m seejax.training --workdir runs/first --resume
+
+Of your own data, with a network of your own; `data` says how the data may look:
+
+    python -m seejax.training --data photos --model net.py:Net --workdir runs/own
+
+    splits = training.read("photos")            # or training.split(examples, labels)
+    state, history = training.fit(Net, splits, optax.adam(1e-3), "runs/own", epochs=20)
 
 On several machines it is the same command in each. In a cluster that JAX knows (SLURM, Kubernetes,
 cloud TPU) add `--distributed`; elsewhere tell each process who it is:
@@ -10,12 +17,17 @@ cloud TPU) add `--distributed`; elsewhere tell each process who it is:
 
     steps          pure functions, of use without the rest: a state goes in, the next comes out
     optimizers     what updates it, from its description
-    config         the hyperparameters
-    run            one piece of an epoch after another, in a folder
+    run            one piece of an epoch after another, in a folder: of any network and data
+    data           your own data, and what is set aside of it
+    network        your own network
+    config         the hyperparameters that the command line has
+    configured     a run of them
     folder         of a run: locked while it runs
     checkpoints    written meanwhile, and read back only if each bit is as it was
+    signals        Ctrl-C and SIGTERM
     records        TensorBoard and W&B
     command        the command line
+    predict        what a trained network says, and its export
 
 A run writes into `workdir`:
 
@@ -39,10 +51,13 @@ from seejax import lazy
 
 if TYPE_CHECKING:
     from seejax.training.command import main
-    from seejax.training.config import Config, RunError
+    from seejax.training.config import Config
+    from seejax.training.configured import train
+    from seejax.training.data import Splits, read, split
+    from seejax.training.folder import Refused, RunError
     from seejax.training.optimizers import OPTIMIZERS, SCHEDULES, optimizer, schedule
     from seejax.training.records import Epoch
-    from seejax.training.run import Diverged, Stopped, train
+    from seejax.training.run import Diverged, Stopped, fit
     from seejax.training.steps import (
         Sums,
         TrainState,
@@ -59,16 +74,21 @@ __all__ = [
     "Config",
     "Diverged",
     "Epoch",
+    "Refused",
     "RunError",
+    "Splits",
     "Stopped",
     "Sums",
     "TrainState",
     "create_state",
     "evaluate",
+    "fit",
     "main",
     "optimizer",
+    "read",
     "scan_epoch",
     "schedule",
+    "split",
     "train",
     "train_epoch",
     "train_step",

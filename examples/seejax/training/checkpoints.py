@@ -13,7 +13,7 @@ from etils import epath
 from orbax.checkpoint import checkpoint_managers
 
 from seejax.training import folder, parallel
-from seejax.training.config import RunError
+from seejax.training.folder import RunError
 
 KEPT = 3
 MARGIN = 2**20  # bytes, for all that is not arrays

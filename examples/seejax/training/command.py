@@ -1,14 +1,11 @@
 """The command line: python -m seejax.training."""
 
-import contextlib
 import dataclasses
 import logging
 import os
 import shlex
 import signal
 import sys
-import threading
-from collections.abc import Iterator
 from typing import Annotated
 
 import jax
@@ -16,17 +13,20 @@ import tyro
 from tqdm import tqdm
 from tyro.conf import OmitArgPrefixes, arg
 
-from seejax.training import digits, folder, parallel
-from seejax.training.config import Config, RunError
-from seejax.training.run import Diverged, Stopped, train
+from seejax.training import configured, digits, folder, parallel
+from seejax.training.config import Config
+from seejax.training.configured import train
+from seejax.training.folder import Refused, RunError
+from seejax.training.run import Diverged, Stopped
+from seejax.training.signals import Signals
 
 PROGRAM = "python -m seejax.training"
 
 
 @dataclasses.dataclass(frozen=True)
 class RunOptions:
-    """How it is run here. --resume takes none of it from the run: give it again, as the line to go
-    on with does that a stopped run prints."""
+    """Where it is kept, and how it is run this time. --resume takes none of it from the run: give
+    it again, as the line to go on with does that a stopped run prints."""
 
     workdir: Annotated[str, arg(metavar="DIR")] = ""
     """The folder of this run, or gs://..., s3://...; else runs/ and what is not the default."""
@@ -62,15 +62,15 @@ class DistributedOptions:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Train a classifier of handwritten digits. It can be killed and resumed.
+    """Train a classifier, of handwritten digits or of your own data. It can be killed and resumed.
 
     Exit status: 0 done, 1 it went wrong, 2 it was refused and nothing was changed,
     130 stopped by Ctrl-C, 143 by SIGTERM; both have saved what there was.
     """
 
-    config: OmitArgPrefixes[Config] = dataclasses.field(default_factory=Config)
-    here: OmitArgPrefixes[RunOptions] = dataclasses.field(default_factory=RunOptions)
-    several: OmitArgPrefixes[DistributedOptions] = dataclasses.field(
+    training: OmitArgPrefixes[Config] = dataclasses.field(default_factory=Config)
+    run: OmitArgPrefixes[RunOptions] = dataclasses.field(default_factory=RunOptions)
+    processes: OmitArgPrefixes[DistributedOptions] = dataclasses.field(
         default_factory=DistributedOptions
     )
 
@@ -82,44 +82,13 @@ def _parse(argv: list[str] | None, config: Config | None = None) -> Options:
 
 def _go_on(options: Options) -> str:
     """The line that resumes this run; the hyperparameters are in its folder."""
-    here = dataclasses.replace(options.here, resume=True)
+    run = dataclasses.replace(options.run, resume=True)
     words = []
-    for part, usual in ((here, RunOptions()), (options.several, DistributedOptions())):
+    for part, usual in ((run, RunOptions()), (options.processes, DistributedOptions())):
         for name, value in vars(part).items():
             if value != getattr(usual, name):
                 words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     return f"{PROGRAM} {shlex.join(words)}"
-
-
-class _Signals:
-    """Ctrl-C and SIGTERM ask the run to stop where it can be saved; Ctrl-C again ends it."""
-
-    def __init__(self) -> None:
-        self.received: int | None = None
-
-    def asked(self) -> bool:
-        return self.received is not None
-
-    def _ask(self, number: int, _: object) -> None:
-        self.received = number
-        if number == signal.SIGINT:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            os.write(2, b"\nstopping; Ctrl-C again to end at once\n")
-
-    @contextlib.contextmanager
-    def caught(self) -> Iterator[None]:
-        """From here on they ask. Before, there is nothing to save, and they end the process."""
-        main_thread = threading.current_thread() is threading.main_thread()  # a rule of Python's
-        taken = (signal.SIGINT, signal.SIGTERM) if main_thread else ()
-        before = {number: signal.getsignal(number) for number in taken}
-        for number, handler in before.items():
-            if handler is not signal.SIG_IGN:  # as under nohup
-                signal.signal(number, self._ask)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def _write(sentence: str) -> None:
@@ -142,12 +111,12 @@ def main(argv: list[str] | None = None) -> int:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         options = _parse(argv)
-        workdir = folder.path(options.here.workdir or folder.default(options.config))
-        if options.here.resume:
-            options = _parse(argv, Config(**folder.saved_config(workdir)))
-        here, several = options.here, options.several
-        options = dataclasses.replace(options, here=dataclasses.replace(here, workdir=f"{workdir}"))
-        folder.check(workdir, options.config, here.resume)
+        workdir = folder.path(options.run.workdir or configured.default(options.training))
+        if options.run.resume:
+            options = _parse(argv, configured.saved_config(workdir))
+        config, run, several = options.training, options.run, options.processes
+        options = dataclasses.replace(options, run=dataclasses.replace(run, workdir=f"{workdir}"))
+        folder.check(workdir, vars(config), run.resume)
         go_on = _go_on(options)
         if several.distributed:
             _join(several)
@@ -158,18 +127,18 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     except parallel.DistributedError as error:
         return _failed(str(error))
-    signals = _Signals()
+    signals = Signals()
     try:
         with signals.caught():
             _, history = train(
-                options.config,
+                config,
                 workdir,
-                resume=here.resume,
-                save_every=here.save_every,
-                best=here.best,
-                profile=here.profile,
-                use_wandb=here.wandb,
-                data_dir=here.data_dir or None,
+                resume=run.resume,
+                save_every=run.save_every,
+                best=run.best,
+                profile=run.profile,
+                use_wandb=run.wandb,
+                data_dir=run.data_dir or None,
                 say=lambda line: (tqdm.write(line, sys.stdout), sys.stdout.flush()),
                 asked_to_stop=signals.asked,
                 mesh=parallel.mesh() if several.distributed else None,
@@ -179,9 +148,9 @@ def main(argv: list[str] | None = None) -> int:
             _write(f"{stopped}; go on with: {go_on}")
         return 128 + (signals.received or signal.SIGTERM)
     except (RunError, digits.DataError, parallel.DistributedError, OSError) as error:
-        rate = f" --learning-rate {options.config.learning_rate / 10:g}"
+        rate = f" --learning-rate {min(config.learning_rate / 10, Config.learning_rate):g}"
         hint = f"; go on, with a lower rate: {go_on}{rate}" if isinstance(error, Diverged) else ""
-        return _failed(f"{error}{hint}")
+        return _failed(f"{error}{hint}", status=2 if isinstance(error, Refused) else 1)
     except jax.errors.JaxRuntimeError as error:
         if jax.process_count() == 1:
             raise
@@ -213,8 +182,8 @@ def _join(several: DistributedOptions) -> None:
     )
 
 
-def _failed(message: str) -> int:
+def _failed(message: str, status: int = 1) -> int:
     _refuse(message)
     if jax.distributed.is_initialized():
-        os._exit(1)  # at a normal exit JAX would wait for processes that wait for this one
-    return 1
+        os._exit(status)  # at a normal exit JAX would wait for processes that wait for this one
+    return status

@@ -8,11 +8,8 @@ from tyro.conf import arg
 
 from seejax.training import digits
 from seejax.training.classifier import MODELS
+from seejax.training.folder import RunError
 from seejax.training.optimizers import OPTIMIZERS, SCHEDULES, optimizer
-
-
-class RunError(RuntimeError):
-    """The run cannot start or go on; the message says why, and what to do."""
 
 
 def _one_of(choices: tuple[str, ...]) -> object:
@@ -21,12 +18,15 @@ def _one_of(choices: tuple[str, ...]) -> object:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What has to be equal for two runs to end in the same bits."""
+    """What is trained, on what, and how: with all of it equal, two runs end in the same bits."""
 
     dataset: Annotated[str, _one_of(digits.DATASETS)] = "digits"
     """What to train on."""
-    model: Annotated[str, _one_of(MODELS)] = "linen"
-    """The network."""
+    model: Annotated[str, _one_of((*MODELS, "FILE.py:NAME"))] = "linen"
+    """The network; one of your own is a class, or a function that makes it."""
+    data: Annotated[str | None, arg(metavar="TABLE.csv|ARRAYS.npz|FOLDER")] = None
+    """Your own data instead of a data set: a folder has a folder of images for each class. With
+    --resume it may have moved."""
     bf16: bool = False
     """Compute in bfloat16; parameters stay float32."""
     epochs: Annotated[int, arg(metavar="N")] = 20
@@ -53,15 +53,27 @@ class Config:
     """Of the parameters, of the order of examples, and of all that a step draws."""
 
     def __post_init__(self) -> None:
-        for name, known in (("dataset", digits.DATASETS), ("model", MODELS)):
-            if getattr(self, name) not in known:
-                raise RunError(f"{name} {getattr(self, name)!r}: choose from {', '.join(known)}")
+        known = {"dataset": digits.DATASETS, "model": MODELS}
+        own = {"dataset": "--data for your own", "model": "FILE.py:NAME for your own"}
+        for name, choices in known.items():
+            if getattr(self, name) not in choices and not (name == "model" and self.own_model):
+                raise RunError(
+                    f"{name} {getattr(self, name)!r}: choose from {', '.join(choices)}; {own[name]}"
+                )
+        if self.data is not None and self.dataset != digits.DATASETS[0]:
+            raise RunError("dataset and data are both given: choose one")
+        if self.bf16 and self.own_model:
+            raise RunError("bf16 is for the book's own networks: say the dtype in your layers")
         for name, least in (("epochs", 1), ("batch_size", 1), ("early_stopping", 0)):
             if getattr(self, name) < least:
                 raise RunError(f"{name} {getattr(self, name)}: at least {least} is needed")
         if not 0 <= self.seed < 2**32:
             raise RunError(f"seed {self.seed}: 0 to 2**32 - 1 is needed")
         self.make_optimizer((max(0, self.warmup) + 1) * max(1, self.accumulate))
+
+    @property
+    def own_model(self) -> bool:
+        return ":" in self.model
 
     def make_optimizer(self, steps: int) -> optax.GradientTransformation:
         """The optimizer of a run of so many steps.
@@ -82,7 +94,3 @@ class Config:
             )
         except ValueError as error:
             raise RunError(str(error)) from error
-
-
-CHANGEABLE = ("epochs", "learning_rate", "early_stopping")
-"""What may be another value when a run is resumed; the history has what each epoch was run with."""

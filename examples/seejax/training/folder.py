@@ -1,31 +1,33 @@
-"""The folder of a run: one run at a time, its hyperparameters, and nothing of anybody else's."""
+"""The folder of a run: one run at a time, its settings, and nothing of anybody else's."""
 
 import contextlib
-import dataclasses
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from etils import epath
 
-from seejax.training.config import CHANGEABLE, Config, RunError
-
 CHECKPOINTS = "checkpoints"
+SHA256 = "data_sha256"
+CHANGEABLE = ("epochs", "learning_rate", "early_stopping", "data")
+"""What may be another value when a run is resumed; the history has what each epoch was run with.
+`data` is where the data was found: what is in it has to be the same."""
+
+NEEDED = ("epochs", "batch_size", "seed")
+"""Without these, settings are damaged."""
+
+Settings = Mapping[str, Any]
+"""What JSON can say of a run and what decides its bits; in config.json and in each checkpoint."""
 
 
-def default(config: Config) -> str:
-    """The folder of a run that was given none: its name has all that is not as it would be.
+class RunError(RuntimeError):
+    """The run cannot start or go on; the message says why, and what to do."""
 
-    >>> default(Config())
-    'runs/digits-linen'
-    >>> default(Config(model="cnn", learning_rate=0.01, seed=3))
-    'runs/digits-cnn-learning_rate=0.01-seed=3'
-    """
-    usual = vars(Config(config.dataset, config.model))
-    other = [f"-{name}={x}" for name, x in vars(config).items() if x != usual[name]]
-    return f"runs/{config.dataset}-{config.model}{''.join(other)}"
+
+class Refused(RunError):
+    """What was given does not fit, and nothing was changed."""
 
 
 def path(workdir: str | os.PathLike) -> epath.Path:
@@ -74,9 +76,11 @@ def saved_run(workdir: epath.Path, step: int) -> dict[str, Any]:
     return json.loads(file.read_text("utf8"))["run"]
 
 
-def saved_config(workdir: epath.Path) -> dict[str, Any]:
-    """The hyperparameters of the run in a folder: of config.json, or else of its last checkpoint.
+def saved_settings(workdir: epath.Path, needed: Iterable[str] = NEEDED) -> dict[str, Any]:
+    """The settings of the run in a folder: of config.json, or else of its last checkpoint.
 
+    Args:
+      needed: the names without which they are damaged.
     Raises:
       RunError: neither is there.
     """
@@ -87,7 +91,7 @@ def saved_config(workdir: epath.Path) -> dict[str, Any]:
     for source in sources:
         try:
             saved = source()
-            return {field.name: saved[field.name] for field in dataclasses.fields(Config)}
+            return {**saved, **{name: saved[name] for name in needed}}
         except FileNotFoundError:
             continue
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -95,17 +99,23 @@ def saved_config(workdir: epath.Path) -> dict[str, Any]:
     raise RunError(wrong or f"nothing to resume in {workdir}: leave --resume out to start")
 
 
-def check(workdir: epath.Path, config: Config, resume: bool) -> None:
+def check(workdir: epath.Path, settings: Settings, resume: bool) -> None:
     """Raise RunError unless this run may write into this folder; change nothing."""
     names = {entry.name for entry in workdir.iterdir()} if workdir.is_dir() else set()
     if resume:
+        saved = saved_settings(workdir)
         differing = [
-            f"{name} is {value} there, {getattr(config, name)} here"
-            for name, value in saved_config(workdir).items()
-            if name not in CHANGEABLE and value != getattr(config, name)
+            f"{name} is {saved[name]} there, {value} here"
+            for name, value in settings.items()
+            if name in saved and name not in (*CHANGEABLE, SHA256) and value != saved[name]
         ]
         if differing:
-            raise RunError(f"{workdir} holds another run: {'; '.join(differing)}")
+            raise Refused(f"{workdir} holds another run: {'; '.join(differing)}")
+        if settings.get(SHA256, saved.get(SHA256)) != saved.get(SHA256, settings.get(SHA256)):
+            raise Refused(
+                f"{workdir} was trained on other data than this (examples, labels or their order): "
+                "resume it with the data it had, or choose another folder"
+            )
     elif steps(workdir):
         raise RunError(f"{workdir} holds a run: --resume it, or choose another --workdir")
     elif names - {"lock"} and "config.json" not in names:
@@ -145,12 +155,12 @@ def locked(workdir: epath.Path) -> Iterator[None]:
         yield
 
 
-def write_config(workdir: epath.Path, config: Config) -> None:
+def write_config(workdir: epath.Path, settings: Settings) -> None:
     """Write config.json; it is the old or the new one at any moment."""
     new = workdir / f"config.{secrets.token_hex(4)}.new"
     try:
         workdir.mkdir(parents=True, exist_ok=True)
-        new.write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n", "utf8")
+        new.write_text(json.dumps(dict(settings), indent=2) + "\n", "utf8")
         new.replace(workdir / "config.json")
     except OSError as error:
         new.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from etils import epath
 from tensorboardX import SummaryWriter
 
-from seejax.training.config import Config, RunError
+from seejax.training.folder import RunError, Settings
 
 Epoch = dict[str, float]
 """One entry of the history: epoch, time (Unix, s), and the numbers of each split."""
@@ -25,7 +25,7 @@ SPLITS = {"train": "", "validation": "validation_", "test": "test_"}
 
 
 @contextlib.contextmanager
-def tensorboard(workdir: epath.Path, config: Config) -> Iterator[Record]:
+def tensorboard(workdir: epath.Path, settings: Settings) -> Iterator[Record]:
     """Event files, begun anew. They are complete when this ends: closing waits for the threads that
     write them, and a run that is killed before tells it all again when it is resumed."""
     folder = workdir / "tensorboard"
@@ -40,7 +40,7 @@ def tensorboard(workdir: epath.Path, config: Config) -> Iterator[Record]:
                 stack.callback(_close, writers[split])
             return writers[split]
 
-        rows = [f"| {name} | {value} |" for name, value in vars(config).items()]
+        rows = [f"| {name} | {value} |" for name, value in settings.items()]
         writer("train").add_text("hyperparameters", "\n".join(["| | |", "|-|-|", *rows]))
 
         def record(epoch: Epoch) -> None:
@@ -60,7 +60,7 @@ def _close(writer: SummaryWriter) -> None:
 
 
 @contextlib.contextmanager
-def wandb(workdir: epath.Path, config: Config) -> Iterator[Record]:
+def wandb(workdir: epath.Path, settings: Settings) -> Iterator[Record]:
     """A W&B run. A resumed one has the same id, and is told the history from its beginning."""
     import wandb  # optional, and slow
 
@@ -74,7 +74,7 @@ def wandb(workdir: epath.Path, config: Config) -> Iterator[Record]:
             id=id_file.read_text("utf8"),
             name=workdir.name,
             dir=os.fspath(workdir),
-            config=vars(config),
+            config=dict(settings),
             resume="allow",
             settings=wandb.Settings(silent=True, console="off"),
         )
