@@ -325,6 +325,22 @@ def test_predict_asks_where_the_network_of_fit_is(
     assert "is a run of training.fit: resume it in Python" in capsys.readouterr().err
 
 
+def test_predict_of_integers_wants_arrays_of_their_dtype(place: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (60, 6, 6, 1)).astype(np.uint8)
+    parts = split(images, np.arange(60) % 3)
+    fit(named("net.py:Linen"), parts, optax.adam(1e-2), "run", epochs=1, **QUIET)
+    trained = predict.load("run", network=named("net.py:Linen"))
+    Image.fromarray(images[0, :, :, 0]).save("picture.png")
+    np.save("floats.npy", images[:3] / 255)
+    np.save("same.npy", images[:3])
+    with pytest.raises(predict.PredictError, match=r"learned from uint8; give a \.npy of it"):
+        predict.read_examples(Path("picture.png"), trained)
+    with pytest.raises(predict.PredictError, match=r"has float64: uint8 is needed"):
+        predict.read_examples(Path("floats.npy"), trained)
+    _, examples = predict.read_examples(Path("same.npy"), trained)
+    np.testing.assert_array_equal(examples, images[:3])
+
+
 def test_export_says_what_a_network_must_not_ask(
     place: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -536,6 +552,17 @@ def test_fit_refuses_what_does_not_fit(tmp_path: Path) -> None:
     refused(nn.Dense(3), (parts[0], parts[1], (x, y[1:])), "test has examples of shape")
     refused(nn.Dense(3), (parts[0], parts[1], (x, y * 1.0)), "one integer for each example")
     refused(3, parts, "int cannot be made")
+
+    for ones in jnp.ones, np.ones:
+
+        class Scaled(nnx.Module):
+            def __init__(self, *, rngs, ones=ones):
+                self.output, self.scale = nnx.Linear(4, 3, rngs=rngs), ones(4)
+
+            def __call__(self, x):
+                return self.output(x * self.scale)
+
+        refused(Scaled, parts, "Scaled keeps scale, neither nnx.Param nor nnx.BatchStat")
 
 
 def test_a_script_may_write_settings_that_resume_compares(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from flax import linen as nn
 from flax import nnx
 from jax.typing import DTypeLike
 
+from seejax.training.folder import Refused
+
 Variables = Mapping[str, Any]
 """A dict of collections: `params`, and besides, say, `batch_stats`; each a dict of layers."""
 
@@ -249,8 +251,14 @@ def from_nnx(build: Callable[[nnx.Rngs], nnx.Module]) -> Classifier:
     """
 
     def split(module: nnx.Module) -> tuple[nnx.GraphDef, Variables, Any]:
-        graph, *states = nnx.split(module, nnx.Param, nnx.BatchStat, nnx.RngState)
-        params, stats, streams = map(nnx.to_pure_dict, states)
+        graph, *states = nnx.split(module, nnx.Param, nnx.BatchStat, nnx.RngState, ...)
+        params, stats, streams, others = map(nnx.to_pure_dict, states)
+        if others:
+            names = ", ".join(sorted(others))
+            raise Refused(
+                f"{type(module).__name__} keeps {names}, neither nnx.Param nor nnx.BatchStat: make "
+                "it where it is used, or a BatchStat"
+            )
         variables = {"params": params, "batch_stats": stats}
         return graph, {name: state for name, state in variables.items() if state}, streams
 

@@ -110,6 +110,8 @@ def wrapped(network: Network) -> Classifier:
             if "rngs" in inspect.signature(made_by).parameters:
                 return from_nnx(lambda rngs: network(rngs=rngs))
             network = network()
+    except Refused:
+        raise
     except Exception as error:
         raise Refused(f"{name} cannot be made ({_said(error)}): {HOW}") from error
     if not isinstance(network, nn.Module):

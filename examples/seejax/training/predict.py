@@ -58,6 +58,8 @@ class Trained(NamedTuple):
     """The names of the classes."""
     columns: Sequence[str] = ()
     """The names of the features, if it learned from a table."""
+    digits: bool = True
+    """Whether it learned from the book's digits: light on a dark background, grey."""
 
     def probabilities(self, images: jax.Array) -> jax.Array:
         """Of each class, float32 (batch, classes), for (batch, *image_shape) of this dtype."""
@@ -110,7 +112,9 @@ def load(
     if network is not None or ":" in settings["model"]:
         check_network(functions, settings["model"], example, len(classes))
     variables = _variables(path, step, functions, example)
-    return Trained(functions, variables, shape, dtype, classes, settings.get("columns", ()))
+    of_digits = "dataset" in settings and not settings.get("data")
+    columns = settings.get("columns", ())
+    return Trained(functions, variables, shape, dtype, classes, columns, of_digits)
 
 
 def _examples(settings: Settings) -> tuple[tuple[int, ...], np.dtype, Sequence[str]]:
@@ -210,6 +214,8 @@ def read_examples(file: Path, trained: Trained) -> tuple[list[str], np.ndarray]:
             examples = np.load(file, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise PredictError(f"{file} cannot be read as a .npy ({error})") from error
+        if not np.can_cast(examples.dtype, trained.dtype, "same_kind"):
+            raise PredictError(f"{file} has {examples.dtype}: {trained.dtype} is needed")
         if examples.shape == shape:
             return [f"{file}"], examples[None].astype(trained.dtype)
         if examples.shape[1:] != shape:
@@ -218,8 +224,10 @@ def read_examples(file: Path, trained: Trained) -> tuple[list[str], np.ndarray]:
                 "along another axis in front"
             )
         return [f"{file}:{n}" for n in range(len(examples))], examples.astype(trained.dtype)
-    if trained.dtype == np.uint8:
+    if trained.digits and trained.dtype == np.uint8:
         return [f"{file}"], read_image(file, shape)[None]
+    if not np.issubdtype(trained.dtype, np.floating):
+        raise PredictError(f"{file}: this network learned from {trained.dtype}; give a .npy of it")
     if len(shape) != 3:
         raise PredictError(f"{file}: this network learned from no images; give a .csv or a .npy")
     image = data.pixels(file)
