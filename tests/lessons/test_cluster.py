@@ -190,7 +190,7 @@ def test_the_commands_of_both_files_are_ours():
         (command,) = re.findall(r"python -m seejax\.training(.*)$", said, re.MULTILINE)
         options = command.replace('"$@"', "").replace('"$workdir"', "folder").split()
         args = cli._parse(options)
-        assert args.several.distributed and args.here.workdir
+        assert args.processes.distributed and args.run.workdir
         assert "--resume" in text
 
 
