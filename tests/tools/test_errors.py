@@ -68,9 +68,10 @@ def test_a_cure_works(name: str) -> None:
     run(ENTRIES[name].cured)
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("name", [*ENTRIES, *errors.notices()])
 def test_an_entry_is_whole_in_both_languages(name: str) -> None:
-    entry = ENTRIES[name]
+    assert (name in ENTRIES) != (name in errors.notices())
+    entry = {**ENTRIES, **errors.notices()}[name]
     for code in entry.code, entry.cured:
         assert max(map(len, code.split("\n"))) <= 88, "it fits a desk"
     for text in entry.cause, entry.cure:
