@@ -15,12 +15,17 @@ from built_site import CONTRAST, LANGUAGES, OVERFLOW, SITE, WIDTHS
 from playwright.sync_api import Page, Response, expect
 
 from book.extensions import search
+from seejax import errors
 
 QUERIES = tomllib.loads((Path(__file__).parent / "search_queries.toml").read_text("utf8"))
 ANSWERED = (
     0.75  # of the queries: a bound for the whole, so that no sentence has to please one query
 )
 FOUND = 0.95  # of the titles
+NAMED = 0.9  # of what was pasted
+STRANGERS = tomllib.loads(
+    Path(__file__).parents[1].joinpath("tools/strangers.toml").read_text("utf8")
+)["pasted"]
 ERROR = "TypeError: JAX arrays are immutable and do not support in-place item assignment"
 
 # Type each query as an event says it; return the sections that are shown, when they are.
@@ -71,6 +76,27 @@ def test_what_learners_type_is_answered_in_the_first_three(reader, language: str
         if not set(sections(found)[:3]) & set(wanted.split())
     ]
     assert len(missed) <= (1 - ANSWERED) * len(queries), "\n".join(missed)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_what_is_pasted_finds_its_error_first(reader, language: str) -> None:
+    """What strangers pasted into issues, and each warning as it is printed."""
+    pasted = [(row["text"], row["entry"]) for row in STRANGERS]
+    pasted += [(notice.text, name) for name, notice in errors.notices().items()]
+    answers = ask(reader().open(f"{language}/jit.html"), [text for text, _ in pasted])
+    missed = [
+        f"{text}: {sections(found)[:3]}"
+        for (text, entry), found in zip(pasted, answers, strict=True)
+        if sections(found)[:1] != [errors.PREFIX + entry]
+    ]
+    assert len(missed) <= (1 - NAMED) * len(pasted), "\n".join(missed)
+
+
+def test_of_several_pasted_errors_the_last_one_counts(page: Page) -> None:
+    raised = f"File a.py, line 3, in f jax.errors.KeyReuseError: In f, argument 0 {ERROR}"
+    warned = "UserWarning: Some donated buffers were not usable: float32[8]."
+    first = [sections(found)[0] for found in ask(page, [f"{warned} {raised}", warned])]
+    assert first == ["error-immutable", "error-donation-unused"]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

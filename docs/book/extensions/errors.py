@@ -75,7 +75,11 @@ class Errors(SphinxDirective):
             unseen = words(language)["notices_unseen"].format(getattr(entry, "source", ""))
             parts += self.parse_text_to_nodes(unseen)
         parts += see
-        return nodes.definition_list_item("", title, nodes.definition("", *parts))
+        item = nodes.definition_list_item("", title, nodes.definition("", *parts))
+        kind = "error" if isinstance(entry, Entry) else "warning"
+        told_by_frame = {message for _, message in getattr(entry, "framed", ())}
+        item["says"] = {kind: [said for said in entry.says if said not in told_by_frame]}
+        return item
 
 
 class Notices(Errors):

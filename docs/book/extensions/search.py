@@ -16,7 +16,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from docutils import nodes
 from sphinx import addnodes
@@ -99,6 +99,8 @@ class Section(TypedDict):
     anchor: str
     title: str
     text: list[tuple[str, str]]  # prose, code and output, in their order
+    # How the messages of an error or a warning begin, by which of the two it is.
+    says: NotRequired[dict[str, list[str]]]
 
 
 class Counted(TypedDict):
@@ -108,6 +110,7 @@ class Counted(TypedDict):
     title: str
     text: str
     counts: dict[str, float]  # how much it says of each term
+    says: NotRequired[dict[str, list[str]]]
 
 
 class Page(TypedDict):
@@ -141,7 +144,8 @@ def begun(node: nodes.Node) -> Section | None:
     head = node.children[0]
     if not (anchors := [*node["ids"], *head["ids"]]):
         return None
-    return {"anchor": anchors[0], "title": head.get("fullname") or plain(head), "text": []}
+    title = head.get("fullname") or plain(head)
+    return {"anchor": anchors[0], "title": title, "text": [], "says": node.get("says", {})}
 
 
 def plain(node: nodes.Node) -> str:
@@ -185,7 +189,7 @@ def count(url: str, section: Section) -> Counted:
         named.append(("anchor", own.replace("-", "_")))
     text = " ".join(text for _, text in section["text"])
     counts = counted([*named, *section["text"]])
-    return {"anchor": anchor, "title": title, "text": text, "counts": counts}
+    return {**section, "text": text, "counts": counts}
 
 
 def postings(pages: list[Page]) -> dict[str, str]:
@@ -228,6 +232,7 @@ def pieces(pages: list[Page], language: str) -> dict[str, Any]:
     made: dict[str, Any] = {f"terms-{n}": group for n, group in enumerate(groups)}
     words = sorted((term for term in found if re.fullmatch("[a-z]{4,}", term)), key=len)
     made["words"] = {n: " ".join(alike) for n, alike in itertools.groupby(words, len)}
+    made["messages"] = messages(pages)
     firsts = []
     number = 0
     for n, page in enumerate(pages):
@@ -237,6 +242,17 @@ def pieces(pages: list[Page], language: str) -> dict[str, Any]:
         number += len(texts)
     terms_of = [next(iter(group)) for group in groups]
     made["index"] = {"sections": number, "pages": firsts, "terms": terms_of, **spoken(language)}
+    return made
+
+
+def messages(pages: list[Page]) -> dict[str, list]:
+    """Of errors and of warnings: how each message begins, "…" for what varies, and the number of
+    its section."""
+    made: dict[str, list] = {"error": [], "warning": []}
+    everything = (section for page in pages for section in page["sections"])
+    for number, section in enumerate(everything):
+        for kind, beginnings in section.get("says", {}).items():
+            made[kind] += [[text, number] for text in beginnings]
     return made
 
 

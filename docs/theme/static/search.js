@@ -132,6 +132,8 @@ async function spelledAlike(word) {
 
 const SHOWN = 10;  // results
 const ORDER = 1, VERBATIM = 4;  // what the order of words counts, and of what was pasted
+const MESSAGE = 30;  // characters: what is shorter is no message of an error
+const GAP = 400;  // characters, at most, that "…" stands for in one
 
 const termsPiece = (index, term) => Math.max(0, index.terms.findLastIndex(first => first <= term));
 
@@ -178,6 +180,21 @@ function neighbours(text) {
   return new Set(words.slice(1).map((word, i) => `${words[i]} ${word}`));
 }
 
+// The section of the error or the warning whose message was pasted: of errors the last, for it ended
+// the program, of warnings the first; of several that begin at one place, the one that says most.
+async function sectionOfMessage(query) {
+  if (query.length < MESSAGE) return undefined;
+  const {error, warning} = await piece("messages");
+  const places = known => known.map(([begins, section]) => {
+    const parts = begins.split("…").map(part => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+    const at = query.search(new RegExp(`(?<!\\w)${parts.join(`.{0,${GAP}}?`)}`));
+    return {at, section, length: begins.length};
+  }).filter(({at}) => at >= 0);
+  const last = places(error).sort((a, b) => b.at - a.at || b.length - a.length)[0];
+  const first = places(warning).sort((a, b) => a.at - b.at || b.length - a.length)[0];
+  return (last ?? first)?.section;
+}
+
 async function readSection(index, section) {
   const page = index.pages.findLastIndex(first => first <= section);
   const [url, name, sections] = await piece(`page-${page}`);
@@ -199,7 +216,9 @@ async function search(query) {
     for (const term of terms) marks.set(term, worth);
     for (const [section, level] of levels) scores.set(section, (scores.get(section) ?? 0) + worth * level);
   }
-  const least = Math.max(...scores.values()) / 4;
+  const named = await sectionOfMessage(query.replace(/\s+/g, " "));
+  if (named !== undefined) scores.set(named, Infinity);
+  const least = Math.max(...[...scores.values()].filter(Number.isFinite)) / 4;
   const best = [...scores].filter(([, score]) => score >= least).sort((a, b) => b[1] - a[1] || a[0] - b[0]);
   const pairs = [...neighbours(text)];
   const order = (text.length < PASTED ? ORDER : VERBATIM) / Math.max(4, pairs.length);
