@@ -242,6 +242,15 @@ def test_fit_stopped_and_resumed_has_the_same_bits(name: str, place: Path) -> No
     jax.tree.map(np.testing.assert_array_equal, *trained)
 
 
+def test_fit_refuses_to_go_on_with_another_optimizer(place: Path) -> None:
+    splits, net = data.read("flowers.csv"), named("net.py:Flat")
+    fit(net, splits, optax.adam(1e-2), "run", epochs=1, **QUIET)
+    before = content(place / "run")
+    with pytest.raises(RunError, match=r"is of another optimizer: \.opt_state"):
+        fit(net, splits, optax.sgd(1e-2, 0.9), "run", epochs=2, resume=True, **QUIET)
+    assert content(place / "run") == before
+
+
 @pytest.mark.parametrize(
     ("options", "name"),
     [
@@ -409,15 +418,15 @@ BAD_DATA = {
     "flowers.txt": ("is no .csv, no .npz and no folder", lambda p: p.touch()),
     "none.csv": ("there is no none.csv: give a .csv", lambda p: None),
     "text.csv": (
-        "text.csv, row 3: 'x' in column a is no number",
-        lambda p: p.write_text("a,label\n1,0\nx,1\n"),
+        "text.csv, line 4: 'x' in column a is no number",
+        lambda p: p.write_text("a,label\n1,0\n\nx,1\n"),
     ),
-    "hole.csv": ("row 2: '' in column a is no number", lambda p: p.write_text("a,label\n,0\n")),
-    "nan.csv": ("row 2: 'nan' in column a", lambda p: p.write_text("a,label\nnan,0\n")),
+    "hole.csv": ("line 2: '' in column a is no number", lambda p: p.write_text("a,label\n,0\n")),
+    "nan.csv": ("line 2: 'nan' in column a", lambda p: p.write_text("a,label\nnan,0\n")),
     "labels.csv": ("has no column label", lambda p: p.write_text("a,b\n1,0\n")),
     "unnamed.csv": ("has no column label", lambda p: p.write_text("1,2\n1,0\n")),
-    "blank.csv": ("row 3: the label is missing", lambda p: p.write_text("a,label\n1,0\n1,\n")),
-    "ragged.csv": ("row 3: 3 cells, but 2", lambda p: p.write_text("a,label\n1,0\n1,2,3\n")),
+    "blank.csv": ("line 3: the label is missing", lambda p: p.write_text("a,label\n1,0\n1,\n")),
+    "ragged.csv": ("line 3: 3 cells, but 2", lambda p: p.write_text("a,label\n1,0\n1,2,3\n")),
     "empty.csv": ("has no column label", lambda p: p.touch()),
     "twice.csv": ("names a column twice", lambda p: p.write_text("a,a,label\n1,1,0\n")),
     "binary.csv": ("cannot be read as a CSV", lambda p: p.write_bytes(b"\xff\xfe\x00")),

@@ -530,6 +530,9 @@ def test_a_loss_that_exploded_is_warned_of(data_dir, tmp_path):
     config = Config(epochs=1, learning_rate=10.0)
     train(config, tmp_path / "run", data_dir=data_dir, say=said.append)
     assert said[-1].startswith("warning: a loss of ") and "guessing, 2.303: lower" in said[-1]
+    config = Config(epochs=1, learning_rate=1e-6, model="batchnorm")
+    train(config, tmp_path / "slow", data_dir=data_dir, say=said.append)
+    assert "guessing, 2.303: train for more epochs, or lower" in said[-1]
     train(Config(epochs=1), tmp_path / "calm", data_dir=data_dir, say=said.append)
     assert "warning" not in said[-1]
 

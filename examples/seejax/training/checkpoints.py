@@ -148,7 +148,7 @@ class Checkpoints:
           Its steps, state and run, and a line for each later one that is damaged; those are moved
           aside, not deleted. None if there is no checkpoint.
         Raises:
-          RunError: all are damaged, or they are of another network. Nothing was changed.
+          RunError: all are damaged, or of another network or optimizer. Nothing was changed.
         """
         damaged: dict[int, str] = {}
         for step in sorted(self._manager.all_steps(), reverse=True):
@@ -179,8 +179,9 @@ class Checkpoints:
         ours, shapes = _shapes(template), run["shapes"]
         for path in [*ours, *shapes]:
             if shapes.get(path) != ours.get(path):
+                other = "optimizer" if path.startswith(".opt_state") else "network"
                 raise RunError(
-                    f"checkpoint {step} is of another network: {path} is "
+                    f"checkpoint {step} is of another {other}: {path} is "
                     f"{shapes.get(path, 'not')} there, {ours.get(path, 'not')} here"
                 )
         try:

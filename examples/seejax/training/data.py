@@ -174,46 +174,46 @@ def fingerprint(splits: Splits) -> str:
 # --- a table
 
 
-def rows(path: Path) -> tuple[list[str], list[list[str]]]:
-    """The names in the first line of a CSV, and the lines below it, cell by cell.
+def rows(path: Path) -> tuple[list[str], dict[int, list[str]]]:
+    """The names in the first line of a CSV, and the cells of each line below it, by its number.
 
     Raises:
       Refused: it is no such file.
     """
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
-            names, *lines = list(csv.reader(file)) or [[]]
+            reader = csv.reader(file)
+            names = [name.strip() for name in next(reader, [])]
+            lines = {number: line for line in reader if line and (number := reader.line_num)}
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise Refused(f"{path} cannot be read as a CSV in UTF-8 ({error})") from error
-    lines = [line for line in lines if line]
-    names = [name.strip() for name in names]
     if len({*names}) < len(names):
         raise Refused(f"{path} names a column twice: {', '.join(names)}")
-    for number, line in enumerate(lines, 2):
+    for number, line in lines.items():
         if len(line) != len(names):
             raise Refused(
-                f"{path}, row {number}: {len(line)} cells, but {len(names)} columns have names"
+                f"{path}, line {number}: {len(line)} cells, but {len(names)} columns have names"
             )
     return names, lines
 
 
-def numbers(path: Path, names: Sequence[str], lines: list[list[str]]) -> np.ndarray:
-    """The cells of a CSV as float32 (rows, columns).
+def numbers(path: Path, names: Sequence[str], lines: dict[int, list[str]]) -> np.ndarray:
+    """The cells of a CSV, by the numbers of their lines, as float32 (lines, columns).
 
     Raises:
       Refused: one is no finite number.
     """
     found = np.empty((len(lines), len(names)), np.float32)
-    for number, line in enumerate(lines):
+    for row, (number, line) in enumerate(lines.items()):
         for column, cell in enumerate(line):
             try:
-                found[number, column] = float(cell)
+                found[row, column] = float(cell)
             except ValueError:
-                found[number, column] = np.nan
-            if not np.isfinite(found[number, column]):
+                found[row, column] = np.nan
+            if not np.isfinite(found[row, column]):
                 raise Refused(
-                    f"{path}, row {number + 2}: {cell!r} in column {names[column]} is no number: "
-                    "write one, or leave that row or column out"
+                    f"{path}, line {number}: {cell!r} in column {names[column]} is no number: "
+                    "write one, or leave that line or column out"
                 )
     return found
 
@@ -228,15 +228,16 @@ def _table(path: Path, seed: int) -> Splits:
     if not lines or len(names) < 2:
         raise Refused(f"{path} needs a column besides {LABEL}, and rows below the first line")
     at = names.index(LABEL)
-    each = [line.pop(at).strip() for line in lines]
-    if "" in each:
-        raise Refused(f"{path}, row {each.index('') + 2}: the label is missing")
+    each = {number: line.pop(at).strip() for number, line in lines.items()}
+    for number, name in each.items():
+        if not name:
+            raise Refused(f"{path}, line {number}: the label is missing")
     try:
-        classes = sorted({*each}, key=float)  # 9 before 10
+        classes = sorted({*each.values()}, key=float)  # 9 before 10
     except ValueError:
-        classes = sorted({*each})
+        classes = sorted({*each.values()})
     label = {name: number for number, name in enumerate(classes)}
-    labels = np.array([label[name] for name in each], np.int32)
+    labels = np.array([label[name] for name in each.values()], np.int32)
     columns = names[:at] + names[at + 1 :]
     return split(numbers(path, columns, lines), labels, seed, classes=classes, columns=columns)
 

@@ -206,9 +206,9 @@ def read_examples(file: Path, trained: Trained) -> tuple[list[str], np.ndarray]:
             wanted = ", ".join(trained.columns) or "no table"
             raise PredictError(f"{file} has other columns than the data: {wanted} are needed")
         at = [names.index(name) for name in trained.columns]
-        cells = [[line[column] for column in at] for line in lines]
+        cells = {number: [line[column] for column in at] for number, line in lines.items()}
         examples = data.numbers(file, trained.columns, cells)
-        return [f"{file}:{number}" for number in range(2, len(lines) + 2)], examples
+        return [f"{file}:{number}" for number in lines], examples
     if file.suffix.lower() == ".npy":
         try:
             examples = np.load(file, allow_pickle=False)

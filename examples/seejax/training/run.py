@@ -407,9 +407,10 @@ class _Run:
             math.log(len(np.unique(self.splits["train"][1]))),
         )
         if loss > guess:
+            advice = "train for more epochs, or lower" if loss < 1.5 * guess else "lower"
             self.say(
                 f"warning: a loss of {loss:.4g} is worse than that of guessing, "
-                f"{guess:.4g}: lower the learning rate"
+                f"{guess:.4g}: {advice} the learning rate"
             )
 
 
