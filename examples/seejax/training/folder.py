@@ -118,7 +118,7 @@ def check(workdir: epath.Path, settings: Settings, resume: bool) -> None:
             )
     elif steps(workdir):
         raise RunError(f"{workdir} holds a run: --resume it, or choose another --workdir")
-    elif names - {"lock"} and "config.json" not in names:
+    elif names - {"lock", CHECKPOINTS} and "config.json" not in names:  # or killed before it
         raise RunError(f"{workdir} is not empty: choose another --workdir")
     if is_local(workdir):
         places = (workdir, *absolute(workdir).parents)

@@ -75,7 +75,7 @@ def fit(
       seed: of the parameters, of the order of examples, and of all that a step draws.
       early_stopping: end after so many epochs without a lower loss of validation; 0: never.
       settings: what else config.json and TensorBoard shall say of this run, for JSON. When resuming
-        it has to be equal, but for `learning_rate` and `data`.
+        what both calls name has to be equal, but for `learning_rate` and `data`.
       resume: go on from the last checkpoint that is as it was saved; from the start if there is
         none.
       save_every: at least so many steps lie between two checkpoints; 0: one after each epoch.
