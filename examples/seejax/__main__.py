@@ -12,6 +12,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "seejax.see": Command("", "draw a function of a file, and again at each save"),
+    "seejax.report": Command("", "run a script: what JAX compiled for it, where, and why"),
     "seejax.practice": Command("", "do the book's exercises, checked at each save"),
     "seejax.errors": Command("", "say what an error of JAX means, and its cure"),
     "seejax.today": Command("today", "find names that JAX, Flax and Optax have given up"),

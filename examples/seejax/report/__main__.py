@@ -1,0 +1,100 @@
+"""Which programs a script makes JAX compile, when, and why: `python -m seejax.report train.py`.
+
+The script runs as it is, with its own arguments after it. In the folder --folder, report-train by
+default, stand then report.html, report.txt, report.json and the events. `-m module` runs a module.
+The exit status is the script's.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from seejax.commands import language
+from seejax.report import _recorder
+from seejax.report.page import page
+from seejax.report.summary import read, summary
+from seejax.report.text import text
+
+EVENTS = "events.jsonl"
+
+
+def command() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m seejax.report",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--folder", type=Path, help="where the report is written")
+    parser.add_argument("--lang", choices=("zh", "en"), default=language(), help="of the report")
+    parser.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m")
+    parser.add_argument("script", help="the script, or the module")
+    parser.add_argument("argument", nargs=argparse.REMAINDER, help="its arguments")
+    return parser
+
+
+def run(events: Path, script: list[str]) -> int:
+    """Run the script to its end; the status of its process, negative for a signal."""
+    events.unlink(missing_ok=True)
+    process = subprocess.Popen([sys.executable, _recorder.__file__, events, *script])
+
+    def forward(number: int, frame: object) -> None:
+        process.send_signal(number)
+
+    # Ctrl-C in a terminal reaches the script by itself.
+    old = [signal.signal(signal.SIGINT, signal.SIG_IGN), signal.signal(signal.SIGTERM, forward)]
+    try:
+        return process.wait()
+    finally:
+        signal.signal(signal.SIGINT, old[0])
+        signal.signal(signal.SIGTERM, old[1])
+
+
+def write(folder: Path, lang: str, killed: bool) -> str:
+    """Write the report of the events in a folder; what it says as text."""
+    found = summary(read(folder / EVENTS))
+    if found.ended == "killed" and not killed:
+        found = found._replace(ended="unwritten")
+    said = text(found, lang)
+    (folder / "report.txt").write_text(said, "utf8")
+    (folder / "report.html").write_text(page(found, lang), "utf8")
+    programs = [program._asdict() for program in found.programs]
+    advice = [each._asdict() for each in found.advice]
+    document = {**found._asdict(), "programs": programs, "advice": advice}
+    (folder / "report.json").write_text(json.dumps(document, indent=1), "utf8")
+    return said
+
+
+def main(arguments: list[str] | None = None) -> int:
+    args = command().parse_args(arguments)
+    if not args.module and not Path(args.script).is_file():
+        print(f"there is no file {args.script}", file=sys.stderr)
+        return 2
+    name = Path(args.script).stem if not args.module else args.script
+    folder = args.folder or Path(f"report-{name}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / EVENTS).touch()
+    except OSError as error:
+        print(f"{folder} cannot be written: {error.strerror}", file=sys.stderr)
+        return 2
+    script = [*(["-m"] if args.module else []), args.script, *args.argument]
+    status = run((folder / EVENTS).absolute(), script)
+    try:
+        said = write(folder, args.lang, killed=status < 0)
+    except OSError as error:
+        print(f"the report cannot be written: {error.strerror}", file=sys.stderr)
+        return status or 1
+    print(f"\n{said}\n{folder / 'report.html'}", file=sys.stderr)
+    return 128 - status if status < 0 else status
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(BrokenPipeError):
+        sys.exit(main())
+    os._exit(1)
