@@ -66,13 +66,13 @@ class Recorder:
         """Register with JAX, which has just been imported."""
         import jax
 
-        def on_duration(name: str, seconds: float, **about: Any) -> None:
-            if kind := KINDS.get(name):
+        def on_duration(event: str, duration_secs: float, **about: Any) -> None:
+            if kind := KINDS.get(event):
                 said = str(about.get("fun_name", ""))
-                self.note(kind, name=said, seconds=seconds, stack=lines(sys._getframe(1)))
+                self.note(kind, name=said, seconds=duration_secs, stack=lines(sys._getframe(1)))
 
-        def on_event(name: str, **about: Any) -> None:
-            if kind := KINDS.get(name):
+        def on_event(event: str, **about: Any) -> None:
+            if kind := KINDS.get(event):
                 self.note(kind)
 
         jax.monitoring.register_event_duration_secs_listener(on_duration)
@@ -125,7 +125,8 @@ class AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Calls something when a module has been imported, and is not seen otherwise."""
 
     def __init__(self, module: str, then: Any) -> None:
-        self.module, self.then, self.loader = module, then, None
+        self.module, self.then = module, then
+        self.loader: Any = None  # of the module itself
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if name != self.module or self.loader:
@@ -139,7 +140,9 @@ class AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__.loader = module.__loader__ = self.loader
+        module.__loader__ = self.loader
+        if module.__spec__:
+            module.__spec__.loader = self.loader
         self.loader.exec_module(module)
         self.then()
 

@@ -122,7 +122,7 @@ def programs(events: list[Event]) -> list[Program]:
             said = next((c for c in causes[thread] if name_of(c) == name), "")
             if said:
                 causes[thread].remove(said)
-            program = {"name": name, "seconds": {}, "stack": stack, "cause": said}
+            program: dict[str, Any] = {"name": name, "seconds": {}, "stack": stack, "cause": said}
             known.append(program)
             made.append(program)
         elif known:

@@ -10,7 +10,7 @@ NEW = {"en": "a function that JAX had not seen", "zh": "JAX 没有见过的函�
 
 TITLES = {
     "shapes": {
-        "en": "`{subject}` ({where}) traced anew for other arguments, {count} times: {seconds:.1f} s",
+        "en": "`{subject}` ({where}) traced for other arguments, {count} times: {seconds:.1f} s",
         "zh": "`{subject}`（{where}）因为入参不同，又追踪了 {count} 次，{seconds:.1f} 秒",
     },
     "new-function": {
