@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from test_errors import command
 
+import limits
 from book import paths
 from seejax import errors
 
@@ -33,6 +34,7 @@ def run(folder: Path, code: str) -> subprocess.CompletedProcess:
     return subprocess.run(ran, cwd=folder, env=env, capture_output=True, text=True, timeout=600)
 
 
+@limits.OF_ITS_PYTHON
 @pytest.mark.parametrize("name", SEEN)
 def test_a_notice_is_printed_and_is_its_own_entry(name: str, tmp_path: Path) -> None:
     entry = NOTICES[name]
