@@ -3,10 +3,10 @@
 import json
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -71,13 +71,18 @@ print("traced", len(traced))
 
 
 def report(
-    folder: Path, code: str, *arguments: str, env: dict | None = None, **options
+    folder: Path, code: str, *arguments: str, env: dict | None = None, before: Sequence[str] = ()
 ) -> subprocess.CompletedProcess:
     (folder / "train.py").write_text(code)
     command = [sys.executable, "-m", "seejax.report", "--lang", "en", "train.py", *arguments]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", **(env or {})}
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, **options
+        [*before, *command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
 
 
@@ -209,11 +214,8 @@ def test_stopped_script_leaves_its_report(
 
 
 def test_events_that_cannot_be_written_stop_the_notes_and_not_the_script(tmp_path: Path) -> None:
-    def small() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
-
-    done = report(tmp_path, SHAPES, preexec_fn=small)
+    small = ["sh", "-c", 'ulimit -f 4; exec "$@"', "sh"]  # files of 2 or 4 KiB
+    done = report(tmp_path, SHAPES, before=small)
     assert "traced 5" in done.stdout
     assert done.returncode == 0 and "notes end early" in done.stderr
     assert found(tmp_path).argv == ["train.py"]
