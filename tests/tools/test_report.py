@@ -115,6 +115,52 @@ def test_report_names_the_cause_that_was_planted(
     assert json.loads((tmp_path / "report-train" / "report.json").read_text())["advice"]
 
 
+KINDS = (
+    START
+    + """
+from functools import partial
+
+def slow(x):
+    for _ in range(30):
+        x = jnp.sin(x) @ x.T @ x
+    return x
+
+@jax.jit
+def shapes(x):
+    return slow(x)
+
+@jax.jit
+def tree(d):
+    return slow(sum(d.values()))
+
+@jax.jit
+def context(x):
+    return slow(x)
+
+@partial(jax.jit, static_argnames="static")
+def static(x, static):
+    return slow(x * static)
+
+a = jnp.ones((3, 3))
+for n in range(1, 4):
+    shapes(a[:n])
+    tree({str(m): a for m in range(n)})
+    with jax.default_matmul_precision(["default", "high", "highest"][n - 1]):
+        context(a)
+    static(a, n)
+"""
+)
+
+
+def test_report_tells_kinds_of_retraces_apart(tmp_path: Path) -> None:
+    done = report(tmp_path, KINDS)
+    assert done.returncode == 0, done.stderr
+    advice = {each.subject: (each.kind, each.count) for each in found(tmp_path).advice}
+    assert {name: advice[name] for name in ("shapes", "tree", "context", "static")} == {
+        name: (name, 2) for name in ("shapes", "tree", "context", "static")
+    }
+
+
 def test_report_counts_programs_as_jax_logs_them(tmp_path: Path) -> None:
     """JAX's own log of compilations is another way of knowing."""
     done = report(tmp_path, SHAPES, env={"JAX_LOG_COMPILES": "1"})

@@ -10,8 +10,6 @@ kill loses none. Where it cannot be written the script goes on.
 
 import builtins
 import importlib.abc
-import importlib.machinery
-import importlib.util
 import json
 import logging
 import os
@@ -91,17 +89,19 @@ class Recorder:
         if "JAX_CAPTURED_CONSTANTS_WARN_BYTES" not in os.environ:
             jax.config.update("jax_captured_constants_warn_bytes", LARGE)
             jax.config.update("jax_captured_constants_report_frames", 4)
-            warnings.warn = self.warned(warnings.warn)
+            warnings.warn = self.warned(warnings.warn, jax.config)
         self.note("jax", version=jax.__version__)
 
-    def warned(self, warn: Any) -> Any:
+    def warned(self, warn: Any, config: Any) -> Any:
         """`warnings.warn`, but what JAX would not have said by itself is noted and not shown."""
 
         def heard(message: Any, category: Any = None, stacklevel: int = 1, *rest: Any, **more: Any):
             said = str(message)
-            if said.startswith(CONSTANTS) and "GB total" not in said:
+            if said.startswith(CONSTANTS):
                 self.note("constants", said=said, stack=lines(sys._getframe(1)))
-                return
+                ours = config.jax_captured_constants_warn_bytes == LARGE  # not the script's
+                if ours and "GB total" not in said:
+                    return
             warn(message, category, stacklevel + 1, *rest, **more)
 
         return heard
@@ -113,9 +113,7 @@ def lines(frame: FrameType | None) -> list[list[Any]]:
     while frame:
         code = frame.f_code
         file = code.co_filename
-        if not (
-            file.startswith(("<frozen", *LIBRARIES)) or file == HERE or "seejax/report" in file
-        ):
+        if file != HERE and not file.startswith(("<frozen", *LIBRARIES)):
             found.append([file, frame.f_lineno, code.co_name])
         frame = frame.f_back
     return found[::-1]
@@ -131,10 +129,11 @@ class AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if name != self.module or self.loader:
             return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        if spec and spec.loader:
-            self.loader, spec.loader = spec.loader, self
-        return spec
+        for finder in sys.meta_path:
+            if finder is not self and (spec := finder.find_spec(name, path, target)):
+                self.loader, spec.loader = spec.loader, self
+                return spec
+        return None
 
     def create_module(self, spec: Any) -> ModuleType | None:
         return self.loader.create_module(spec)
@@ -171,7 +170,7 @@ def main() -> None:
 def run_file(path: str) -> None:
     """As `python path` does; `runpy` would change `sys.argv[0]`."""
     with open(path, "rb") as file:
-        code = compile(file.read(), path, "exec")
+        code = compile(file.read(), path, "exec", dont_inherit=True)
     module = ModuleType("__main__")
     vars(module).update(__file__=path, __builtins__=builtins, __cached__=None)
     sys.modules["__main__"] = module

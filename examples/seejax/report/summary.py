@@ -11,6 +11,13 @@ from typing import Any, NamedTuple
 PHASES = ("trace", "lower", "compile")
 Event = dict[str, Any]
 Line = tuple[str, int, str]  # file, line, function
+KINDS = {  # what JAX says of a cause; of a static argument JAX 0.12 says nothing
+    "Static(val=": "static",
+    "explanation unavailable": "static",
+    "different input types": "shapes",
+    "different input pytree": "tree",
+    "Tracing context doesn't match": "context",
+}
 SHORT_S = 0.05  # a program that took less is no advice
 
 
@@ -164,7 +171,7 @@ def difference(cause: str) -> str:
     """
     stars = re.findall(r"\* (.+)", cause)
     if stars:
-        return "; ".join(stars)
+        return re.sub(r"https?://\S+", "", "; ".join(stars))
     return "never seen function" if "never seen" in cause else ""
 
 
@@ -207,12 +214,13 @@ def advise(made: list[Program], constants: list[Event], cache: bool) -> list[Adv
             by_definition[program.name, defined_at(program.cause)].append(program)
     for (name, where), each in by_definition.items():
         new = [program for program in each if "never seen" in program.cause]
-        other = [program for program in each if program not in new]
+        other = [program for program in each if "never seen" not in program.cause]
         for kind, again in ("new-function", new[1:]), (kind_of(other), other):
             seconds = sum(program.total_s for program in again)
             if again and seconds >= SHORT_S:
-                said = Counter(difference(p.cause) for p in again if p in other)
-                evidence = [text for text, _ in said.most_common(3)] + [place(again[-1].stack)]
+                said = Counter(difference(p.cause) for p in again if again is other)
+                evidence = [text for text, _ in said.most_common(3) if text]
+                evidence += [place(again[-1].stack)]
                 count = len(new) if kind == "new-function" else len(again)
                 found.append(Advice(kind, seconds, name, where, count, evidence))
     for event in constants:
@@ -240,12 +248,12 @@ def advise(made: list[Program], constants: list[Event], cache: bool) -> list[Adv
 
 
 def kind_of(again: list[Program]) -> str:
-    said = " ".join(program.cause for program in again)
-    if "static" in said:
-        return "static"
-    if re.search(r"now (?:\w+\[.*?\]).* and before", said):
-        return "shapes"
-    return "retraced"
+    """What most of these were traced again for."""
+    found = Counter(
+        next((kind for words, kind in KINDS.items() if words in program.cause), "retraced")
+        for program in again
+    )
+    return found.most_common(1)[0][0] if found else "retraced"
 
 
 def summary(events: list[Event]) -> Summary:

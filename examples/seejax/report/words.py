@@ -34,15 +34,25 @@ TITLES = {
         "zh": "编译好的程序没有留到下次：这 {seconds:.1f} 秒的编译，下次启动还要再来一遍",
     },
 }
-TITLES["static"] = TITLES["retraced"] = TITLES["shapes"]
+TITLES |= dict.fromkeys(("tree", "context", "static", "retraced"), TITLES["shapes"])
 CURES = {
     "shapes": {
         "en": "Give it few shapes and dtypes: pad batches, drop the last short one, convert once.",
         "zh": "让形状和 dtype 少变：把批补齐，丢掉凑不满的一批，dtype 事先转换好。",
     },
     "static": {
-        "en": "A static argument whose value changes traces anew. Pass what changes as an array.",
-        "zh": "静态参数的值一变就要重新追踪。会变的量请作为数组传进去。",
+        "en": "JAX names no difference: mostly a static argument has another value. "
+        "Pass what changes as an array.",
+        "zh": "JAX 说不出哪里不同，多半是静态参数的值变了。会变的量请作为数组传进去。",
+    },
+    "tree": {
+        "en": "Nest the arguments in the same way, with the same names, and pass each by "
+        "position or each by name.",
+        "zh": "容器的嵌套方式和里面的名字要保持不变；同一个入参，要么总按位置传，要么总按名字传。",
+    },
+    "context": {
+        "en": "Choose this setting once, before the first call.",
+        "zh": "这个设置请在第一次调用之前定下来，以后不再变。",
     },
     "retraced": {
         "en": "Pass the same kind of arguments each time.",
@@ -107,7 +117,6 @@ WORDS = {
         "zh": "程序是在脚本的哪些行上造的",
     },
     "no-jax": {"en": "{argv} did not import JAX.", "zh": "{argv} 没有导入 JAX。"},
-    "why": {"en": "why", "zh": "原因"},
     "times": {"en": "{} times", "zh": "{} 次"},
 }
 
