@@ -242,6 +242,14 @@ def test_fit_stopped_and_resumed_has_the_same_bits(name: str, place: Path) -> No
     jax.tree.map(np.testing.assert_array_equal, *trained)
 
 
+def test_fit_starts_in_a_folder_whose_first_start_was_killed(place: Path) -> None:
+    Path("run/checkpoints").mkdir(parents=True)  # before config.json was written
+    Path("run/lock").touch()
+    splits, net = data.read("flowers.csv"), named("net.py:Flat")
+    _, history = fit(net, splits, optax.adam(1e-2), "run", epochs=1, **QUIET)
+    assert len(history) == 1 and checkpoints(place / "run")
+
+
 def test_fit_refuses_to_go_on_with_another_optimizer(place: Path) -> None:
     splits, net = data.read("flowers.csv"), named("net.py:Flat")
     fit(net, splits, optax.adam(1e-2), "run", epochs=1, **QUIET)

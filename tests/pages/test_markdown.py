@@ -38,7 +38,7 @@ def whole(name: str) -> str:
         found = (SITE / name).parent / link[1]
         return "#" + found.read_text("utf8").replace("](../", "](")
 
-    return re.sub(r"^- \[.*?\]\((\w+\.sections/[\w-]+\.md)\)$", section, text(name), flags=re.M)
+    return re.sub(r"^- \[.*?\]\(([\w-]+\.sections/[\w-]+\.md)\)$", section, text(name), flags=re.M)
 
 
 def notes(name: str) -> list[str]:
