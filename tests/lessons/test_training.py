@@ -4,7 +4,6 @@ What a run has left is read without any code of ours, where that can be: by Orba
 SEEJAX_MOMENTS is how many times the longest of these tests interrupts its run.
 """
 
-import gc
 import hashlib
 import json
 import os
@@ -347,8 +346,6 @@ DAMAGE = {
 }
 
 
-# Orbax leaves coroutines behind when it cannot read: they end here, and not in some later test.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_checkpoint_is_told_of_and_the_one_before_it_does(
     damage, undisturbed, copied, data_dir
@@ -360,7 +357,6 @@ def test_a_damaged_checkpoint_is_told_of_and_the_one_before_it_does(
     assert said[0].startswith("checkpoint 320 is damaged: ") and said[0].endswith("/run/damaged")
     assert len(said[0].splitlines()) == 1 and said[1] == "resumed after epoch 3"
     assert content(copied / "damaged" / "320") == was  # nothing is thrown away
-    gc.collect()
     assert_as_undisturbed(copied, undisturbed)
 
 
