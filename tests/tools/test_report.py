@@ -70,20 +70,40 @@ print("traced", len(traced))
 )
 
 
-def report(
-    folder: Path, code: str, *arguments: str, env: dict | None = None, before: Sequence[str] = ()
+def run(
+    folder: Path, command: Sequence[str], env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess:
-    (folder / "train.py").write_text(code)
-    command = [sys.executable, "-m", "seejax.report", "--lang", "en", "train.py", *arguments]
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", **(env or {})}
     return subprocess.run(
-        [*before, *command],
+        command,
         cwd=folder,
-        env=environment,
+        env={**os.environ, "JAX_PLATFORMS": "cpu", **(env or {})},
         capture_output=True,
         text=True,
         timeout=300,
     )
+
+
+def report(
+    folder: Path,
+    code: str,
+    *arguments: str,
+    env: dict[str, str] | None = None,
+    before: Sequence[str] = (),
+    options: Sequence[str] = (),
+) -> subprocess.CompletedProcess:
+    (folder / "train.py").write_text(code)
+    ours = [sys.executable, *options, "-m", "seejax.report", "--lang", "en", "train.py"]
+    return run(folder, [*before, *ours, *arguments], env)
+
+
+def plain(
+    folder: Path,
+    *arguments: str,
+    env: dict[str, str] | None = None,
+    options: Sequence[str] = (),
+) -> subprocess.CompletedProcess:
+    """The script of the report, run by Python alone."""
+    return run(folder, [sys.executable, *options, "train.py", *arguments], env)
 
 
 def found(folder: Path) -> Summary:
@@ -141,7 +161,18 @@ def context(x):
 def static(x, static):
     return slow(x * static)
 
+@jax.jit
+def weak(x):
+    return slow(jnp.ones((3, 3)) * x)
+
+@jax.jit
+def placement(x):
+    return slow(x)
+
+weak(2.0), weak(jnp.float32(2.0))
 a = jnp.ones((3, 3))
+for device in jax.devices():
+    placement(jax.device_put(a, device))
 for n in range(1, 4):
     shapes(a[:n])
     tree({str(m): a for m in range(n)})
@@ -153,12 +184,110 @@ for n in range(1, 4):
 
 
 def test_report_tells_kinds_of_retraces_apart(tmp_path: Path) -> None:
-    done = report(tmp_path, KINDS)
+    done = report(tmp_path, KINDS, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=3"})
     assert done.returncode == 0, done.stderr
     advice = {each.subject: (each.kind, each.count) for each in found(tmp_path).advice}
-    assert {name: advice[name] for name in ("shapes", "tree", "context", "static")} == {
-        name: (name, 2) for name in ("shapes", "tree", "context", "static")
-    }
+    kinds = ("shapes", "tree", "context", "static", "placement")
+    assert {name: advice[name] for name in kinds} == {name: (name, 2) for name in kinds}
+    assert advice["weak"] == ("weak", 1)
+
+
+SILENT = (
+    """
+import importlib.util, logging
+assert importlib.util.find_spec("jax")
+"""
+    + START
+    + """
+jax.config.update("jax_explain_cache_misses", False)
+logging.getLogger("jax").setLevel(logging.CRITICAL)
+logging.disable()
+"""
+    + SHAPES.removeprefix(START)
+)
+
+
+def test_causes_are_noted_though_the_script_silences_its_loggers(tmp_path: Path) -> None:
+    done = report(tmp_path, SILENT)
+    assert done.stdout == "traced 5\n"
+    advice = [(each.kind, each.subject, each.count) for each in found(tmp_path).advice]
+    assert ("shapes", "step", 4) in advice and "eager" not in {kind for kind, *_ in advice}
+
+
+SMALL = START + "for x in 1, 2, 2.0:\n    jax.jit(lambda x: x + 1)(x)\n"
+ASKS = SMALL.replace("traced", "jax.config.update('jax_explain_cache_misses', True)\ntraced")
+LISTENS = "import logging\nlogging.basicConfig(level=logging.DEBUG, format='%(levelname)s')\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [(SMALL, "none"), (ASKS, "some"), (LISTENS + SMALL, "some")],
+    ids=["quiet", "asks why", "listens to all"],
+)
+def test_what_jax_logs_is_as_in_a_plain_run(code: str, lines: str, tmp_path: Path) -> None:
+    cache = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    done = report(tmp_path, code, env={**cache, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "a")})
+    alone = plain(tmp_path, env={**cache, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "b")})
+
+    def logged(stderr: str) -> list[str]:
+        """Without what differs from run to run: keys, places in memory, seconds."""
+        text = re.sub(r"id=\d+|[0-9a-f]{64}|\d+\.\d+", "…", stderr.partition("\ntrain.py: ")[0])
+        return [line for line in text.replace("/a", "/b").splitlines() if line]
+
+    assert logged(done.stderr) == logged(alone.stderr)
+    assert bool(logged(alone.stderr)) == (lines == "some")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def f():\n    raise KeyboardInterrupt\nf()",
+        "x = (1,\ny = 2",
+        "import sys\nsys.excepthook = lambda *it: print(it[0], it[2].tb_lineno)\n1 / 0",
+        "import warnings\ndef f():\n    warnings.warn('old', stacklevel=2)\nf()",
+    ],
+    ids=["interrupt", "syntax", "own hook", "warning"],
+)
+def test_errors_are_shown_as_python_shows_them(code: str, tmp_path: Path) -> None:
+    done = report(tmp_path, code)
+    alone = plain(tmp_path)
+    assert done.stderr.partition("\ntrain.py")[0] == alone.stderr
+    assert done.stdout == alone.stdout and done.returncode in (alone.returncode, 130)
+
+
+def test_options_of_python_reach_the_script(tmp_path: Path) -> None:
+    code = "import sys\nprint(sys.flags.optimize, sys.warnoptions, __debug__)"
+    done = report(tmp_path, code, options=["-O", "-W", "ignore"])
+    assert done.stdout == plain(tmp_path, options=["-O", "-W", "ignore"]).stdout
+    assert done.stdout.startswith("1 ['ignore'")
+
+
+def test_script_behind_a_link_imports_what_lies_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "rate.py").write_text("RATE = 7\n")
+    (tmp_path / "lib" / "real.py").write_text("import rate\nprint(rate.RATE)\n")
+    (tmp_path / "link.py").symlink_to(tmp_path / "lib" / "real.py")
+    done = run(tmp_path, [sys.executable, "-m", "seejax.report", "link.py"])
+    assert done.stdout == "7\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "ending"),
+    [
+        ("", 0, ""),
+        ("sys.exit(3)", 3, "It ended with status 3.\n"),
+        ("sys.exit('no data')", 1, "It ended with status 1.\n"),
+        ("os._exit(5)", 5, "It ended with status 5.\n"),
+        ("if os.fork():\n    os.wait()\nelse:\n    sys.exit(4)", 0, ""),
+    ],
+)
+def test_report_says_how_the_script_ended(
+    code: str, status: int, ending: str, tmp_path: Path
+) -> None:
+    done = report(tmp_path, "import os, sys\n" + code)
+    assert done.returncode == status
+    text = (tmp_path / "report-train" / "report.txt").read_text()
+    assert text == f"train.py did not import JAX.\n{ending}"
 
 
 def test_report_counts_programs_as_jax_logs_them(tmp_path: Path) -> None:
@@ -194,17 +323,10 @@ sys.exit(3)
 
 def test_script_is_run_unchanged(tmp_path: Path) -> None:
     done = report(tmp_path, LOOK, "--rate", "0.1", "-v")
-    plain = subprocess.run(
-        [sys.executable, "train.py", "--rate", "0.1", "-v"],
-        cwd=tmp_path,
-        env={**os.environ, "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == plain.returncode == 3
-    assert done.stdout == plain.stdout
+    alone = plain(tmp_path, "--rate", "0.1", "-v")
+    assert done.returncode == alone.returncode == 3
+    assert done.stdout == alone.stdout
     assert done.stderr.startswith("to stderr\n\n") and "CACHE MISS" not in done.stderr
-    assert "SystemExit" in done.stderr
 
 
 def test_module_is_run_as_python_runs_it(tmp_path: Path) -> None:
@@ -240,8 +362,8 @@ time.sleep(100)
 @pytest.mark.parametrize(
     ("number", "status", "said"),
     [
-        (signal.SIGKILL, 128 + signal.SIGKILL, "It was killed."),
-        (signal.SIGTERM, 128 + signal.SIGTERM, "It was killed."),
+        (signal.SIGKILL, 128 + signal.SIGKILL, "It was killed by SIGKILL."),
+        (signal.SIGTERM, 128 + signal.SIGTERM, "It was killed by SIGTERM."),
         (signal.SIGINT, 128 + signal.SIGINT, "It ended with KeyboardInterrupt."),
     ],
 )
@@ -299,18 +421,24 @@ def test_page_shows_names_as_they_are_and_its_tree_opens(browser: Browser, tmp_p
     page.close()
 
 
-def test_seconds_of_what_lies_within_are_not_counted_twice() -> None:
-    def event(kind: str, name: str, at: float, seconds: float) -> dict:
-        stack = [["a.py", 1, "f"]]
-        return {
-            "kind": kind,
-            "name": name,
-            "at": at,
-            "seconds": seconds,
-            "thread": 1,
-            "stack": stack,
-        }
+def event(kind: str, name: str, at: float, seconds: float) -> dict:
+    stack = [["a.py", 1, "f"]]
+    return {
+        "kind": kind,
+        "name": name,
+        "at": at,
+        "seconds": seconds,
+        "thread": 1,
+        "stack": stack,
+    }
 
+
+def cause(name: str, at: float) -> dict:
+    text = f"TRACING CACHE MISS at a.py:1:\n  for {name} defined at a.py:{at:.0f}\n"
+    return {"kind": "cause", "at": at, "thread": 1, "text": text}
+
+
+def test_seconds_of_what_lies_within_are_not_counted_twice() -> None:
     events = [
         event("trace", "inner", 1.0, 0.4),
         event("trace", "outer", 1.5, 1.5),
@@ -321,4 +449,22 @@ def test_seconds_of_what_lies_within_are_not_counted_twice() -> None:
     inner, outer = summary(events).programs
     assert inner.seconds == {"trace": 0.4} and not inner.compiled
     assert outer.seconds == pytest.approx({"trace": 1.1, "lower": 0.4, "compile": 3.0})
-    assert summary(events).wall_s == 6.0 and summary(events[:4]).ended == "killed"
+    assert summary(events).wall_s == 6.0
+
+
+def test_a_trace_has_the_cause_that_came_in_it_without_its_seconds() -> None:
+    """The first cause is of a trace that failed and left no event."""
+    events = [
+        cause("outer", 1.0),
+        cause("outer", 3.0),
+        cause("inner", 4.5),
+        event("trace", "inner", 5.0, 1.0),
+        event("trace", "outer", 9.0, 7.0),
+        event("trace", "outer", 12.0, 1.0),
+    ]
+    found = summary(events)
+    inner, outer, again = found.programs
+    assert "a.py:4" in inner.cause and "a.py:3" in outer.cause and not again.cause
+    assert inner.seconds == {"trace": 0.5}  # JAX spoke half a second after it had begun
+    assert outer.seconds == {"trace": 5.0}  # 7, less 1 of the inner one and 1 for the words
+    assert found.explaining_s == 1.5

@@ -10,8 +10,11 @@ import contextlib
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
+import time
+from itertools import takewhile
 from pathlib import Path
 
 from seejax.commands import language
@@ -38,36 +41,45 @@ def command() -> argparse.ArgumentParser:
     return parser
 
 
+def python() -> list[str]:
+    """The interpreter, with the options that it was started with: `python -O -m seejax.report`."""
+    options = list(takewhile(lambda option: not option.startswith("-m"), sys.orig_argv[1:]))
+    return [sys.executable, *options] if "-m" in sys.orig_argv else [sys.executable]
+
+
 def run(events: Path, script: list[str]) -> int:
     """Run the script to its end; the status of its process, negative for a signal."""
     events.unlink(missing_ok=True)
-    process = subprocess.Popen([sys.executable, _recorder.__file__, events, *script])
+    process = subprocess.Popen([*python(), _recorder.__file__, events, *script])
 
     def forward(number: int, frame: object) -> None:
         process.send_signal(number)
 
     # Ctrl-C in a terminal reaches the script by itself.
-    old = [signal.signal(signal.SIGINT, signal.SIG_IGN), signal.signal(signal.SIGTERM, forward)]
+    ways = {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: forward, signal.SIGHUP: forward}
+    old = {number: signal.signal(number, way) for number, way in ways.items()}
     try:
         return process.wait()
     finally:
-        signal.signal(signal.SIGINT, old[0])
-        signal.signal(signal.SIGTERM, old[1])
+        for number, way in old.items():
+            signal.signal(number, way)
 
 
-def write(folder: Path, lang: str, killed: bool) -> str:
+def write(folder: Path, lang: str, wall_s: float, status: int) -> str:
     """Write the report of the events in a folder; what it says as text."""
-    found = summary(read(folder / EVENTS))
-    if found.ended == "killed" and not killed:
-        found = found._replace(ended="unwritten")
-    said = text(found, lang)
-    (folder / "report.txt").write_text(said, "utf8")
+    events = folder / EVENTS
+    found = summary(read(events))
+    ended = signal.Signals(-status).name if status < 0 else f"status {status}" if status else ""
+    whole = bool(events.stat().st_mode & stat.S_IWUSR)  # else the recorder has given up
+    found = found._replace(wall_s=wall_s, ended=found.ended or ended, whole=whole)
+    report = text(found, lang)
+    (folder / "report.txt").write_text(report, "utf8")
     (folder / "report.html").write_text(page(found, lang), "utf8")
     programs = [program._asdict() for program in found.programs]
     advice = [each._asdict() for each in found.advice]
     document = {**found._asdict(), "programs": programs, "advice": advice}
     (folder / "report.json").write_text(json.dumps(document, indent=1), "utf8")
-    return said
+    return report
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -84,13 +96,14 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{folder} cannot be written: {error.strerror}", file=sys.stderr)
         return 2
     script = [*(["-m"] if args.module else []), args.script, *args.argument]
+    start = time.perf_counter()
     status = run((folder / EVENTS).absolute(), script)
     try:
-        said = write(folder, args.lang, killed=status < 0)
+        report = write(folder, args.lang, time.perf_counter() - start, status)
     except OSError as error:
         print(f"the report cannot be written: {error.strerror}", file=sys.stderr)
         return status or 1
-    print(f"\n{said}\n{folder / 'report.html'}", file=sys.stderr)
+    print(f"\n{report}\n{folder / 'report.html'}", file=sys.stderr)
     return 128 - status if status < 0 else status
 
 

@@ -5,11 +5,12 @@
 
 The script comes first: JAX is imported by it, after whatever it sets in `os.environ`, and the
 listeners are registered then. Each event is one line of JSON, written when it happens, so that a
-kill loses none. Where it cannot be written the script goes on.
+kill loses none. Where it cannot be written the script goes on, and the file becomes read-only.
 """
 
 import builtins
 import importlib.abc
+import importlib.machinery
 import json
 import logging
 import os
@@ -29,8 +30,19 @@ KINDS = {  # JAX's names of what it measures; the tests ask whether they are sti
     "/jax/compilation_cache/cache_hits": "hit",
     "/jax/compilation_cache/cache_misses": "miss",
 }
-MISS = "TRACING CACHE MISS"  # how the log begins that says why something is traced
-LOGGER = "jax._src.interpreters.partial_eval"  # which says it
+EXPLAIN = "jax_explain_cache_misses"  # the option that makes JAX say why something is traced
+LOGGERS = (  # which it makes say more
+    "jax._src.interpreters.partial_eval",
+    "jax._src.compiler",
+    "jax._src.compilation_cache",
+)
+MISS = "TRACING CACHE MISS"  # how a cause begins
+STORING = (  # how the rest begins, which is for debugging without the option
+    "PERSISTENT COMPILATION CACHE MISS",
+    "Not writing persistent cache entry",
+    "Writing ",
+    "_get_cache: ",
+)
 CONSTANTS = "A large amount of constants were captured"  # how the warning begins
 LARGE = 1 << 20  # bytes: what JAX itself warns of is 2000 times as much
 HERE = os.path.abspath(__file__)
@@ -40,14 +52,16 @@ LIBRARIES = tuple(
 
 
 class Recorder:
-    """Writes events to a file; after a failure to write it writes no more."""
+    """Writes the events of this process to a file; after a failure to write it writes no more."""
 
     def __init__(self, path: str) -> None:
         self.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self.process = os.getpid()
         self.started = time.perf_counter()
+        self.explain = False  # whether the script itself wants to read why something is traced
 
     def note(self, kind: str, **fields: Any) -> None:
-        if self.file < 0:
+        if self.file < 0 or os.getpid() != self.process:  # a fork has the file as well
             return
         event = {
             "kind": kind,
@@ -58,6 +72,7 @@ class Recorder:
         try:
             os.write(self.file, (json.dumps(event) + "\n").encode())
         except OSError:
+            os.fchmod(self.file, 0o444)  # which needs no room on the disk
             self.file = -1
 
     def listen(self) -> None:
@@ -66,8 +81,8 @@ class Recorder:
 
         def on_duration(event: str, duration_secs: float, **about: Any) -> None:
             if kind := KINDS.get(event):
-                said = str(about.get("fun_name", ""))
-                self.note(kind, name=said, seconds=duration_secs, stack=lines(sys._getframe(1)))
+                name = str(about.get("fun_name", ""))
+                self.note(kind, name=name, seconds=duration_secs, stack=lines(sys._getframe(1)))
 
         def on_event(event: str, **about: Any) -> None:
             if kind := KINDS.get(event):
@@ -75,36 +90,63 @@ class Recorder:
 
         jax.monitoring.register_event_duration_secs_listener(on_duration)
         jax.monitoring.register_event_listener(on_event)
-        asked = jax.config.jax_explain_cache_misses  # by the script's environment
-        jax.config.update("jax_explain_cache_misses", True)
+        self.explain = jax.config.jax_explain_cache_misses
+        update = jax.config.update
+        update(EXPLAIN, True)
 
-        def keep(record: logging.LogRecord) -> bool:
-            said = record.getMessage()
-            if said.startswith(MISS):
-                self.note("cause", said=said)
-                return asked
-            return True
+        def keep_explaining(name: str, val: Any) -> None:
+            if name == EXPLAIN:
+                self.explain = bool(val)
+            else:
+                update(name, val)
 
-        logging.getLogger(LOGGER).addFilter(keep)
+        jax.config.update = keep_explaining
+        for name in LOGGERS:
+            self.overhear(logging.getLogger(name))
         if "JAX_CAPTURED_CONSTANTS_WARN_BYTES" not in os.environ:
             jax.config.update("jax_captured_constants_warn_bytes", LARGE)
             jax.config.update("jax_captured_constants_report_frames", 4)
             warnings.warn = self.warned(warnings.warn, jax.config)
         self.note("jax", version=jax.__version__)
 
+    def overhear(self, logger: logging.Logger) -> None:
+        """Note the causes that a logger is given; it says what it would say by itself."""
+        enabled, handle = logger.isEnabledFor, logger.handle
+
+        def handle_rest(record: logging.LogRecord) -> None:
+            text = record.getMessage()
+            if text.startswith(MISS):
+                self.note("cause", text=text)
+                if not self.explain:
+                    return
+            elif text.startswith(STORING) and not self.explain:
+                record.levelno, record.levelname = logging.DEBUG, "DEBUG"
+            if enabled(record.levelno):
+                handle(record)
+
+        # A script may silence its loggers; causes are noted all the same.
+        logger.isEnabledFor = lambda level: level >= logging.WARNING or enabled(level)
+        logger.handle = handle_rest
+
     def warned(self, warn: Any, config: Any) -> Any:
         """`warnings.warn`, but what JAX would not have said by itself is noted and not shown."""
 
-        def heard(message: Any, category: Any = None, stacklevel: int = 1, *rest: Any, **more: Any):
-            said = str(message)
-            if said.startswith(CONSTANTS):
-                self.note("constants", said=said, stack=lines(sys._getframe(1)))
+        def warn_of_rest(
+            message: Any, category: Any = None, stacklevel: int = 1, *rest: Any, **more: Any
+        ) -> None:
+            text = str(message)
+            if text.startswith(CONSTANTS):
+                self.note("constants", text=text, stack=lines(sys._getframe(1)))
                 ours = config.jax_captured_constants_warn_bytes == LARGE  # not the script's
-                if ours and "GB total" not in said:
+                if ours and "GB total" not in text:
                     return
-            warn(message, category, stacklevel + 1, *rest, **more)
+            if more.get("skip_file_prefixes"):
+                more["skip_file_prefixes"] = (HERE, *more["skip_file_prefixes"])
+            else:
+                stacklevel += 1
+            warn(message, category, stacklevel, *rest, **more)
 
-        return heard
+        return warn_of_rest
 
 
 def lines(frame: FrameType | None) -> list[list[Any]]:
@@ -119,31 +161,35 @@ def lines(frame: FrameType | None) -> list[list[Any]]:
     return found[::-1]
 
 
-class AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class AfterImport(importlib.abc.MetaPathFinder):
     """Calls something when a module has been imported, and is not seen otherwise."""
 
     def __init__(self, module: str, then: Any) -> None:
         self.module, self.then = module, then
-        self.loader: Any = None  # of the module itself
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        if name != self.module or self.loader:
+        if name != self.module:
             return None
         for finder in sys.meta_path:
             if finder is not self and (spec := finder.find_spec(name, path, target)):
-                self.loader, spec.loader = spec.loader, self
+                if spec.loader:
+                    self.follow(spec.loader)
                 return spec
         return None
 
-    def create_module(self, spec: Any) -> ModuleType | None:
-        return self.loader.create_module(spec)
+    def follow(self, loader: Any) -> None:
+        execute = loader.exec_module
 
-    def exec_module(self, module: ModuleType) -> None:
-        module.__loader__ = self.loader
-        if module.__spec__:
-            module.__spec__.loader = self.loader
-        self.loader.exec_module(module)
-        self.then()
+        def execute_and_tell(module: ModuleType) -> None:
+            loader.exec_module = execute
+            waiting = self in sys.meta_path
+            if waiting:
+                sys.meta_path.remove(self)
+            execute(module)
+            if waiting:
+                self.then()
+
+        loader.exec_module = execute_and_tell
 
 
 def main() -> None:
@@ -154,17 +200,23 @@ def main() -> None:
     try:
         if command[0] == "-m":
             sys.argv = command[1:]
-            sys.path[0] = os.getcwd()
+            from_folder(os.getcwd())
             runpy.run_module(command[1], run_name="__main__", alter_sys=True)
         else:
             sys.argv, path = command, os.path.abspath(command[0])
-            sys.path[0] = os.path.dirname(path)
+            from_folder(os.path.dirname(os.path.realpath(path)))
             run_file(path)
     except BaseException as error:
-        left = isinstance(error, SystemExit) and not error.code
-        recorder.note("end", error="" if left else type(error).__name__)
+        by_exit = isinstance(error, SystemExit)  # how, its parent knows
+        recorder.note("end", error="" if by_exit else type(error).__name__)
         raise
     recorder.note("end", error="")
+
+
+def from_folder(folder: str) -> None:
+    """Where modules are looked for first, instead of in our own folder."""
+    if not sys.flags.safe_path:
+        sys.path[0] = folder
 
 
 def run_file(path: str) -> None:
@@ -172,24 +224,29 @@ def run_file(path: str) -> None:
     with open(path, "rb") as file:
         code = compile(file.read(), path, "exec", dont_inherit=True)
     module = ModuleType("__main__")
-    vars(module).update(__file__=path, __builtins__=builtins, __cached__=None)
+    loader = importlib.machinery.SourceFileLoader("__main__", path)
+    vars(module).update(__file__=path, __builtins__=builtins, __cached__=None, __loader__=loader)
     sys.modules["__main__"] = module
     exec(code, vars(module))
 
 
-def shorten(error: BaseException) -> None:
-    """Take our own frames and those of runpy out of a traceback: it begins in the script."""
-    trace = error.__traceback__
-    ours = {HERE, runpy.__file__, "<frozen runpy>"}
-    while trace and trace.tb_frame.f_code.co_filename in ours:
+def begin_in_script(error: BaseException) -> None:
+    """Let the traceback that Python shows begin in the script, without our frames and runpy's."""
+    trace, hook = error.__traceback__, sys.excepthook
+    while trace and trace.tb_frame.f_code.co_filename in {HERE, runpy.__file__, "<frozen runpy>"}:
         trace = trace.tb_next
-    error.__traceback__ = trace or error.__traceback__
+
+    def show(kind: Any, error: BaseException, _: Any) -> None:
+        hook(kind, error.with_traceback(trace), trace)
+
+    sys.excepthook = show
 
 
 if __name__ == "__main__":
     try:
         main()
-    except Exception as error:  # as Python shows it, from the script on
-        shorten(error)
-        sys.excepthook(type(error), error, error.__traceback__)
-        sys.exit(1)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        begin_in_script(error)
+        raise

@@ -10,8 +10,9 @@ from seejax.report.words import CURES, WORDS, head, title, why
 STYLE = """
 :root { color-scheme: light dark; --bar: #2a7f78; --line: #8884; }
 body { font: 16px/1.6 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+body { overflow-wrap: anywhere }
 h1 { font-size: 1.5rem } h2 { font-size: 1.2rem; margin-top: 2rem }
-code, summary, .p { font-family: ui-monospace, monospace; font-size: .9em; overflow-wrap: anywhere }
+code, summary, .p { font-family: ui-monospace, monospace; font-size: .9em }
 ol > li { margin-bottom: 1rem }
 details { border-left: 1px solid var(--line); padding-left: 1rem }
 summary { cursor: pointer }
@@ -68,9 +69,11 @@ def _nodes(node: Node, lang: str, total: float) -> list[str]:
         phases = {phase: sum(p.seconds.get(phase, 0.0) for p in each) for phase in PHASES}
         hint = escape(", ".join(f"{phase} {s:.3f} s" for phase, s in phases.items()))
         reasons = why(each, lang) if len(each) > 1 else []
-        said = "".join(f'<div class="why p">{escape(reason)}</div>' for reason in reasons)
+        causes = "".join(f'<div class="why p">{escape(reason)}</div>' for reason in reasons)
         bar = _seconds(seconds, total)
-        found.append(f'<div class="p" title="{hint}">{bar}<b>{escape(name)}</b>{times}{said}</div>')
+        found.append(
+            f'<div class="p" title="{hint}">{bar}<b>{escape(name)}</b>{times}{causes}</div>'
+        )
     for below in largest(node):
         is_open = " open" if below.total_s > 0.2 * total else ""
         label = _seconds(below.total_s, total) + escape(shown(below.line))

@@ -11,14 +11,16 @@ from typing import Any, NamedTuple
 PHASES = ("trace", "lower", "compile")
 Event = dict[str, Any]
 Line = tuple[str, int, str]  # file, line, function
-KINDS = {  # what JAX says of a cause; of a static argument JAX 0.12 says nothing
+CAUSES = {  # what JAX says of a cause; of a static argument JAX 0.12 says nothing
     "Static(val=": "static",
     "explanation unavailable": "static",
     "different input types": "shapes",
     "different input pytree": "tree",
     "Tracing context doesn't match": "context",
 }
-SHORT_S = 0.05  # a program that took less is no advice
+SHORT_S = 0.05  # programs that took less are no advice
+WEAK = r"\{weak_type=\w+\}"
+SEEN_NOT = "never seen function"
 
 
 class Program(NamedTuple):
@@ -57,10 +59,26 @@ class Advice(NamedTuple):
 
 
 class Summary(NamedTuple):
+    """What the events of one process mean.
+
+    Attributes:
+      argv: the script and its arguments.
+      version: of JAX; "" if it was not imported.
+      wall_s: from the start of the process to its end, or to its last event.
+      explaining_s: what JAX took to say why it traces; in no other seconds.
+      ended: "", the name of an exception, "status 3", or "SIGKILL".
+      whole: whether all events could be written.
+      programs: in the order in which their making ended.
+      advice: the largest first.
+      hits, misses: of the cache on the disk.
+    """
+
     argv: list[str]
     version: str
     wall_s: float
-    ended: str  # "", the name of an exception, "killed", or "unwritten": the notes end early
+    explaining_s: float
+    ended: str
+    whole: bool
     programs: list[Program]
     advice: list[Advice]
     hits: int
@@ -97,11 +115,29 @@ def own_seconds(events: list[Event]) -> dict[int, float]:
     for i, event in enumerate(events):
         if i not in own:
             continue
-        begin, stack = event["at"] - event["seconds"], open_[event["thread"]]
+        begin, stack = began(event), open_[event["thread"]]
         while stack and events[stack[-1]]["at"] > begin:
             own[i] -= events[stack.pop()]["seconds"]
         stack.append(i)
     return {i: max(0.0, seconds) for i, seconds in own.items()}
+
+
+def began(event: Event) -> float:
+    return event["at"] - event["seconds"]
+
+
+def causes(events: list[Event]) -> dict[int, Event]:
+    """By the place of each trace: why it was made. JAX says it after the trace has begun."""
+    found: dict[int, Event] = {}
+    open_: dict[tuple[int, str], list[Event]] = defaultdict(list)
+    for i, event in enumerate(events):
+        if event["kind"] == "cause":
+            open_[event["thread"], name_of(event["text"])].append(event)
+        elif event["kind"] == "trace":
+            waiting = open_[event["thread"], bare(event["name"])]
+            if waiting and waiting[-1]["at"] >= began(event):
+                found[i] = waiting.pop()
+    return found
 
 
 def programs(events: list[Event]) -> list[Program]:
@@ -110,34 +146,25 @@ def programs(events: list[Event]) -> list[Program]:
     A trace is followed, in its thread, by the lowering and the compilation of the same name, unless
     it was made for another program.
     """
-    own, made = own_seconds(events), []
+    own, why, made = own_seconds(events), causes(events), []
     waiting: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
-    causes: dict[int, list[str]] = defaultdict(list)
     hit: dict[int, bool] = {}
     for i, event in enumerate(events):
         kind, thread = event["kind"], event.get("thread", 0)
-        if kind == "cause":
-            causes[thread].append(event["said"])
-        elif kind in ("hit", "miss"):
+        if kind in ("hit", "miss"):
             hit[thread] = kind == "hit"
         if kind not in PHASES:
             continue
         name = bare(event["name"])
         known = waiting[thread, name]
-        stack = [tuple(line) for line in event["stack"]]
-        if kind == "trace":
-            said = next((c for c in causes[thread] if name_of(c) == name), "")
-            if said:
-                causes[thread].remove(said)
-            program: dict[str, Any] = {"name": name, "seconds": {}, "stack": stack, "cause": said}
-            known.append(program)
-            made.append(program)
-        elif known:
-            program = known[-1]
-        else:  # traced before, and lowered anew
-            program = {"name": name, "seconds": {}, "stack": stack, "cause": ""}
-            known.append(program)
-            made.append(program)
+        if kind == "trace" or not known:  # or traced before, and only compiled anew
+            stack = [tuple(line) for line in event["stack"]]
+            known.append({"name": name, "seconds": {}, "stack": stack, "cause": ""})
+            made.append(known[-1])
+        program = known[-1]
+        if i in why:
+            program["cause"] = why[i]["text"]
+            own[i] = max(0.0, own[i] - explaining(event, why[i]))
         program["seconds"][kind] = program["seconds"].get(kind, 0.0) + own[i]
         if kind == "compile":
             program["cached"] = hit.pop(thread, False)
@@ -146,6 +173,11 @@ def programs(events: list[Event]) -> list[Program]:
         Program(cached=p.pop("cached", False), compiled="compile" in p["seconds"], **p)
         for p in made
     ]
+
+
+def explaining(trace: Event, cause: Event) -> float:
+    """Seconds of a trace that went into saying why it is made."""
+    return max(0.0, cause["at"] - began(trace))
 
 
 def name_of(cause: str) -> str:
@@ -172,7 +204,7 @@ def difference(cause: str) -> str:
     stars = re.findall(r"\* (.+)", cause)
     if stars:
         return re.sub(r"https?://\S+", "", "; ".join(stars))
-    return "never seen function" if "never seen" in cause else ""
+    return SEEN_NOT if SEEN_NOT in cause else ""
 
 
 def near(file: str) -> str:
@@ -190,49 +222,32 @@ def place(stack: Iterable[Line]) -> str:
     return f"{near(last[0])}:{last[1]}" if last[0] else "?"
 
 
-def constants_of(said: str) -> tuple[str, list[str]]:
+def constants_of(text: str) -> tuple[str, list[str]]:
     r"""The bytes of all constants that a program captured, and the largest with their lines.
 
     >>> constants_of("(4.0MB total).\n  Constant <X>, f32[9,9], 4.0MB captured at:\n    a.py:3 (f)")
     ('4.0MB', ['f32[9,9] 4.0MB: a.py:3 (f)'])
     """
-    total = re.search(r"\(([\d.]+\w+) total\)", said)
+    total = re.search(r"\(([\d.]+\w+) total\)", text)
     each = re.findall(
-        r"Constant .*?, (\w+\[.*?\]), (\S+) captured at:\s*\n?\s*(\S+ \(.*?\))?", said
+        r"Constant .*?, (\w+\[.*?\]), (\S+) captured at:\s*\n?\s*(\S+ \(.*?\))?", text
     )
     return total[1] if total else "?", [
         f"{t} {size}: {line}".rstrip(": ") for t, size, line in each
     ]
 
 
-def advise(made: list[Program], constants: list[Event], cache: bool) -> list[Advice]:
+def advise(made: list[Program], constants: list[Event], hits: int, misses: int) -> list[Advice]:
     """What costs most, with the evidence; the largest first."""
-    found: list[Advice] = []
-    by_definition: dict[tuple[str, str], list[Program]] = defaultdict(list)
-    for program in made:
-        if program.cause:
-            by_definition[program.name, defined_at(program.cause)].append(program)
-    for (name, where), each in by_definition.items():
-        new = [program for program in each if "never seen" in program.cause]
-        other = [program for program in each if "never seen" not in program.cause]
-        for kind, again in ("new-function", new[1:]), (kind_of(other), other):
-            seconds = sum(program.total_s for program in again)
-            if again and seconds >= SHORT_S:
-                said = Counter(difference(p.cause) for p in again if again is other)
-                evidence = [text for text, _ in said.most_common(3) if text]
-                evidence += [place(again[-1].stack)]
-                count = len(new) if kind == "new-function" else len(again)
-                found.append(Advice(kind, seconds, name, where, count, evidence))
+    found = [*retraced(made), *placed(made)]
     for event in constants:
-        total, each = constants_of(event["said"])
+        total, each = constants_of(event["text"])
         where = place([tuple(line) for line in event["stack"]])
         found.append(Advice("constants", 0.0, total, where, len(each), each[:3]))
-    eager = [p for p in made if p.compiled and not p.cause and p.stack]
+    eager = [p for p in made if p.compiled and "trace" in p.seconds and not p.cause and p.stack]
     seconds = sum(program.total_s for program in eager)
-    places = Counter(place(program.stack) for program in eager)
     if len(eager) >= 10 and seconds >= SHORT_S:
-        evidence = [f"{where} ({count})" for where, count in places.most_common(3)]
-        found.append(Advice("eager", seconds, "", "", len(eager), evidence))
+        found.append(Advice("eager", seconds, "", "", len(eager), sites(eager)))
     if made:
         most = max(made, key=lambda program: program.total_s)
         total = sum(program.total_s for program in made)
@@ -241,19 +256,79 @@ def advise(made: list[Program], constants: list[Event], cache: bool) -> list[Adv
             found.append(
                 Advice("one-program", most.total_s, most.name, place(most.stack), 1, parts)
             )
-    compiling = sum(p.seconds.get("compile", 0.0) for p in made if not p.cached)
-    if not cache and compiling > 5:
-        found.append(Advice("no-cache", compiling, "", "", len(made), []))
-    return sorted(found, key=lambda advice: -advice.seconds)
+    again = [p for p in made if p.compiled and not p.cached]
+    compiling = sum(p.seconds["compile"] for p in again)
+    if compiling > 5 and (hits or not misses):  # all misses: the cache was empty
+        found.append(Advice("no-cache", compiling, "", "", len(again), []))
+    return sorted(found, key=lambda advice: (advice.kind == "no-cache", -advice.seconds))
+
+
+def retraced(made: list[Program]) -> list[Advice]:
+    """Functions that were traced more than once, or that JAX met as new ones more than once."""
+    found = []
+    by_definition: dict[tuple[str, str], list[Program]] = defaultdict(list)
+    for program in made:
+        if program.cause:
+            by_definition[program.name, defined_at(program.cause)].append(program)
+    for (name, where), each in by_definition.items():
+        new = [program for program in each if SEEN_NOT in program.cause]
+        other = [program for program in each if SEEN_NOT not in program.cause]
+        for kind, again in ("new-function", new[1:]), (kind_of(other), other):
+            seconds = sum(program.total_s for program in again)
+            if again and seconds >= SHORT_S:
+                causes = Counter(difference(p.cause) for p in again if again is other)
+                evidence = [text for text, _ in causes.most_common(3) if text]
+                count = len(new) if kind == "new-function" else len(again)
+                found.append(Advice(kind, seconds, name, where, count, evidence + sites(again)))
+    return found
+
+
+def placed(made: list[Program]) -> list[Advice]:
+    """Functions that were compiled again without a trace: for another device, or another split."""
+    found = []
+    by_name: dict[str, list[Program]] = defaultdict(list)
+    for program in made:
+        if program.compiled and program.stack and "trace" not in program.seconds:
+            by_name[program.name].append(program)
+    for name, each in by_name.items():
+        seconds = sum(program.total_s for program in each)
+        if seconds >= SHORT_S:
+            where = place(each[0].stack)
+            found.append(Advice("placement", seconds, name, where, len(each), sites(each)))
+    return found
+
+
+def sites(each: list[Program]) -> list[str]:
+    """The lines that made most of them, with how many."""
+    count = Counter(place(program.stack) for program in each)
+    return [f"{line} ({n})" if n > 1 else line for line, n in count.most_common(3)]
 
 
 def kind_of(again: list[Program]) -> str:
     """What most of these were traced again for."""
     found = Counter(
-        next((kind for words, kind in KINDS.items() if words in program.cause), "retraced")
-        for program in again
+        "weak" if only_weak(program.cause) else kind_by_words(program.cause) for program in again
     )
     return found.most_common(1)[0][0] if found else "retraced"
+
+
+def kind_by_words(cause: str) -> str:
+    return next((kind for words, kind in CAUSES.items() if words in cause), "retraced")
+
+
+def only_weak(cause: str) -> bool:
+    """Whether a number of Python stood where an array stood, or the other way round.
+
+    >>> only_weak("* at x, now f32[]{weak_type=False} and before f32[]{weak_type=True}")
+    True
+    >>> only_weak("* at x, now f32[4] and before f32[]{weak_type=True}")
+    False
+    """
+    pairs = re.findall(r"at \S+, now (\S+?) and before (\S+)", difference(cause))
+    return bool(pairs) and all(
+        now != before and re.sub(WEAK, "", now) == re.sub(WEAK, "", before).rstrip(";")
+        for now, before in pairs
+    )
 
 
 def summary(events: list[Event]) -> Summary:
@@ -263,14 +338,17 @@ def summary(events: list[Event]) -> Summary:
     end = next((event for event in events if event["kind"] == "end"), None)
     made = programs(events)
     constants = [event for event in events if event["kind"] == "constants"]
+    why = causes(events)
     count = Counter(event["kind"] for event in events)
     return Summary(
         argv=begin.get("argv", []),
         version=version,
         wall_s=max((event["at"] for event in events), default=0.0),
-        ended="killed" if end is None else end["error"],
+        explaining_s=sum(explaining(events[i], cause) for i, cause in why.items()),
+        ended=end["error"] if end else "",
+        whole=True,
         programs=made,
-        advice=advise(made, constants, cache=bool(count["hit"] or count["miss"])),
+        advice=advise(made, constants, count["hit"], count["miss"]),
         hits=count["hit"],
         misses=count["miss"],
     )
