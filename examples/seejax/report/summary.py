@@ -19,6 +19,7 @@ CAUSES = {  # what JAX says of a cause; of a static argument JAX 0.12 says nothi
     "Tracing context doesn't match": "context",
 }
 SHORT_S = 0.05  # programs that took less are no advice
+LATE_S = 1.0  # a busy machine may note the end of a trace so much later; an older cause is another's
 WEAK = r"\{weak_type=\w+\}"
 SEEN_NOT = "never seen function"
 
@@ -135,7 +136,7 @@ def causes(events: list[Event]) -> dict[int, Event]:
             open_[event["thread"], name_of(event["text"])].append(event)
         elif event["kind"] == "trace":
             waiting = open_[event["thread"], bare(event["name"])]
-            if waiting and waiting[-1]["at"] >= began(event):
+            if waiting and waiting[-1]["at"] >= began(event) - LATE_S:
                 found[i] = waiting.pop()
     return found
 
