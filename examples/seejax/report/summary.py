@@ -19,7 +19,7 @@ CAUSES = {  # what JAX says of a cause; of a static argument JAX 0.12 says nothi
     "Tracing context doesn't match": "context",
 }
 SHORT_S = 0.05  # programs that took less are no advice
-LATE_S = 1.0  # a busy machine may note the end of a trace so much later; an older cause is another's
+LATE_S = 1.0  # how late a busy machine may note the end of a trace; an older cause is not its own
 WEAK = r"\{weak_type=\w+\}"
 SEEN_NOT = "never seen function"
 
