@@ -1,8 +1,8 @@
 """Which programs a script makes JAX compile, when, and why: `python -m seejax.report train.py`.
 
 The script runs as it is, with its own arguments after it. In the folder --folder, report-train by
-default, stand then report.html, report.txt, report.json and the events. `-m module` runs a module.
-The exit status is the script's.
+default, stand then report.html, report.txt, report.json and the events; the text is printed to
+stderr, too. `-m module` runs a module. The exit status is the script's.
 """
 
 import argparse
@@ -24,6 +24,8 @@ from seejax.report.summary import read, summary
 from seejax.report.text import text
 
 EVENTS = "events.jsonl"
+WITH_VALUE = ("--folder", "--lang")
+FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def command() -> argparse.ArgumentParser:
@@ -37,32 +39,55 @@ def command() -> argparse.ArgumentParser:
     parser.add_argument("--lang", choices=("zh", "en"), default=language(), help="of the report")
     parser.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m")
     parser.add_argument("script", help="the script, or the module")
-    parser.add_argument("argument", nargs=argparse.REMAINDER, help="its arguments")
+    parser.add_argument("argument", nargs="*", help="its arguments, passed on as they are")
     return parser
+
+
+def split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Our own arguments to the script, and those of the script.
+
+    >>> split(["--lang", "en", "train.py", "--", "-v"])
+    (['--lang', 'en', 'train.py'], ['--', '-v'])
+    """
+    at = 0
+    while at < len(arguments) and arguments[at].startswith("-"):
+        at += 2 if arguments[at] in WITH_VALUE else 1
+    return arguments[: at + 1], arguments[at + 1 :]
 
 
 def python() -> list[str]:
     """The interpreter, with the options that it was started with: `python -O -m seejax.report`."""
     options = list(takewhile(lambda option: not option.startswith("-m"), sys.orig_argv[1:]))
-    return [sys.executable, *options] if "-m" in sys.orig_argv else [sys.executable]
+    as_module = len(options) + 1 < len(sys.orig_argv)
+    return [sys.executable, *options] if as_module else [sys.executable]
 
 
 def run(events: Path, script: list[str]) -> int:
     """Run the script to its end; the status of its process, negative for a signal."""
-    events.unlink(missing_ok=True)
     process = subprocess.Popen([*python(), _recorder.__file__, events, *script])
 
     def forward(number: int, frame: object) -> None:
-        process.send_signal(number)
+        if number != signal.SIGINT or not in_foreground():
+            process.send_signal(number)
 
-    # Ctrl-C in a terminal reaches the script by itself.
-    ways = {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: forward, signal.SIGHUP: forward}
-    old = {number: signal.signal(number, way) for number, way in ways.items()}
+    old = {number: signal.signal(number, forward) for number in (*FORWARDED, signal.SIGINT)}
     try:
         return process.wait()
     finally:
         for number, way in old.items():
             signal.signal(number, way)
+
+
+def in_foreground() -> bool:
+    """Whether Ctrl-C in a terminal reaches us, and so the script by itself."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    finally:
+        os.close(terminal)
 
 
 def write(folder: Path, lang: str, wall_s: float, status: int) -> str:
@@ -83,7 +108,8 @@ def write(folder: Path, lang: str, wall_s: float, status: int) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    args = command().parse_args(arguments)
+    ours, its = split(sys.argv[1:] if arguments is None else arguments)
+    args = command().parse_args(ours)
     if not args.module and not Path(args.script).is_file():
         print(f"there is no file {args.script}", file=sys.stderr)
         return 2
@@ -91,14 +117,15 @@ def main(arguments: list[str] | None = None) -> int:
     folder = args.folder or Path(f"report-{name}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / EVENTS).touch()
+        (events := folder / f"events-{os.getpid()}.jsonl").touch()  # another run may use the folder
     except OSError as error:
         print(f"{folder} cannot be written: {error.strerror}", file=sys.stderr)
         return 2
-    script = [*(["-m"] if args.module else []), args.script, *args.argument]
+    script = [*(["-m"] if args.module else []), args.script, *its]
     start = time.perf_counter()
-    status = run((folder / EVENTS).absolute(), script)
+    status = run(events.absolute(), script)
     try:
+        events.replace(folder / EVENTS)
         report = write(folder, args.lang, time.perf_counter() - start, status)
     except OSError as error:
         print(f"the report cannot be written: {error.strerror}", file=sys.stderr)

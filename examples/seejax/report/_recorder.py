@@ -9,17 +9,20 @@ kill loses none. Where it cannot be written the script goes on, and the file bec
 """
 
 import builtins
+import contextlib
 import importlib.abc
 import importlib.machinery
 import json
 import logging
 import os
+import re
 import runpy
 import sys
 import sysconfig
 import threading
 import time
 import warnings
+from collections import Counter
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -36,6 +39,7 @@ LOGGERS = (  # which it makes say more
     "jax._src.compiler",
     "jax._src.compilation_cache",
 )
+ENOUGH = 100  # causes of one function; JAX compares with all before, and takes ever longer
 MISS = "TRACING CACHE MISS"  # how a cause begins
 STORING = (  # how the rest begins, which is for debugging without the option
     "PERSISTENT COMPILATION CACHE MISS",
@@ -44,6 +48,8 @@ STORING = (  # how the rest begins, which is for debugging without the option
     "_get_cache: ",
 )
 CONSTANTS = "A large amount of constants were captured"  # how the warning begins
+WARN_FROM = "jax_captured_constants_warn_bytes"  # the option, and that of how many lines it names
+FRAMES = "jax_captured_constants_report_frames"
 LARGE = 1 << 20  # bytes: what JAX itself warns of is 2000 times as much
 HERE = os.path.abspath(__file__)
 LIBRARIES = tuple(
@@ -55,13 +61,15 @@ class Recorder:
     """Writes the events of this process to a file; after a failure to write it writes no more."""
 
     def __init__(self, path: str) -> None:
-        self.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self.path = path
+        self.works = True
         self.process = os.getpid()
         self.started = time.perf_counter()
+        self.causes: Counter[str] = Counter()  # by the function that they are about
         self.explain = False  # whether the script itself wants to read why something is traced
 
     def note(self, kind: str, **fields: Any) -> None:
-        if self.file < 0 or os.getpid() != self.process:  # a fork has the file as well
+        if not self.works or os.getpid() != self.process:  # a fork has a recorder as well
             return
         event = {
             "kind": kind,
@@ -70,10 +78,13 @@ class Recorder:
             **fields,
         }
         try:
-            os.write(self.file, (json.dumps(event) + "\n").encode())
+            # Opened anew: a script may close every file that it did not open, or get its number.
+            with open(self.path, "ab", buffering=0) as file:
+                file.write((json.dumps(event) + "\n").encode())
         except OSError:
-            os.fchmod(self.file, 0o444)  # which needs no room on the disk
-            self.file = -1
+            self.works = False
+            with contextlib.suppress(OSError):
+                os.chmod(self.path, 0o444)  # which needs no room on the disk
 
     def listen(self) -> None:
         """Register with JAX, which has just been imported."""
@@ -97,19 +108,21 @@ class Recorder:
         def keep_explaining(name: str, val: Any) -> None:
             if name == EXPLAIN:
                 self.explain = bool(val)
-            else:
-                update(name, val)
+                return
+            if name == WARN_FROM:
+                update(FRAMES, 0)  # as JAX has it: the warning is the script's now
+            update(name, val)
 
         jax.config.update = keep_explaining
         for name in LOGGERS:
-            self.overhear(logging.getLogger(name))
+            self.overhear(logging.getLogger(name), update)
         if "JAX_CAPTURED_CONSTANTS_WARN_BYTES" not in os.environ:
-            jax.config.update("jax_captured_constants_warn_bytes", LARGE)
-            jax.config.update("jax_captured_constants_report_frames", 4)
+            update(WARN_FROM, LARGE)
+            update(FRAMES, 16)
             warnings.warn = self.warned(warnings.warn, jax.config)
         self.note("jax", version=jax.__version__)
 
-    def overhear(self, logger: logging.Logger) -> None:
+    def overhear(self, logger: logging.Logger, update: Any) -> None:
         """Note the causes that a logger is given; it says what it would say by itself."""
         enabled, handle = logger.isEnabledFor, logger.handle
 
@@ -117,6 +130,12 @@ class Recorder:
             text = record.getMessage()
             if text.startswith(MISS):
                 self.note("cause", text=text)
+                function = re.search(r"\S+ (?:id=\d+ )?defined at (\S+)", text)
+                about = function[1] if function else ""
+                self.causes[about] += 1
+                if self.causes[about] == ENOUGH and not self.explain:
+                    update(EXPLAIN, False)
+                    self.note("enough")
                 if not self.explain:
                     return
             elif text.startswith(STORING) and not self.explain:
@@ -143,7 +162,7 @@ class Recorder:
             if more.get("skip_file_prefixes"):
                 more["skip_file_prefixes"] = (HERE, *more["skip_file_prefixes"])
             else:
-                stacklevel += 1
+                stacklevel = max(stacklevel, 1) + 1
             warn(message, category, stacklevel, *rest, **more)
 
         return warn_of_rest

@@ -68,7 +68,7 @@ def _nodes(node: Node, lang: str, total: float) -> list[str]:
         times = "" if len(each) == 1 else " " + WORDS["times"][lang].format(len(each))
         phases = {phase: sum(p.seconds.get(phase, 0.0) for p in each) for phase in PHASES}
         hint = escape(", ".join(f"{phase} {s:.3f} s" for phase, s in phases.items()))
-        reasons = why(each, lang) if len(each) > 1 else []
+        reasons = why(each, lang)
         causes = "".join(f'<div class="why p">{escape(reason)}</div>' for reason in reasons)
         bar = _seconds(seconds, total)
         found.append(

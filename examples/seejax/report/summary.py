@@ -11,16 +11,19 @@ from typing import Any, NamedTuple
 PHASES = ("trace", "lower", "compile")
 Event = dict[str, Any]
 Line = tuple[str, int, str]  # file, line, function
-CAUSES = {  # what JAX says of a cause; of a static argument JAX 0.12 says nothing
+CAUSES = {  # what JAX says of a cause, and what kind of cause it is
     "Static(val=": "static",
-    "explanation unavailable": "static",
-    "different input types": "shapes",
+    "explanation unavailable": "unnamed",  # so it is of a static argument in JAX 0.12
+    "pytree metadata": "metadata",
     "different input pytree": "tree",
+    "different input types": "shapes",
     "Tracing context doesn't match": "context",
 }
+NAMELESS = ("<unnamed function>", "_fun")  # of these JAX explains nothing
 SHORT_S = 0.05  # programs that took less are no advice
 LATE_S = 1.0  # how late a busy machine may note the end of a trace; an older cause is not its own
 WEAK = r"\{weak_type=\w+\}"
+SHARDING = r"\(\{.*?\}\)|@\w+"
 SEEN_NOT = "never seen function"
 
 
@@ -199,13 +202,19 @@ def defined_at(cause: str) -> str:
 def difference(cause: str) -> str:
     r"""What JAX found different, in one line.
 
-    >>> difference("…\\n  different input types:\\n    * at x, now f32[4] and before f32[3]")
+    >>> difference("…\n  different input types:\n    * at x, now f32[4] and before f32[3]")
     'at x, now f32[4] and before f32[3]'
     """
-    stars = re.findall(r"\* (.+)", cause)
-    if stars:
-        return re.sub(r"https?://\S+", "", "; ".join(stars))
-    return SEEN_NOT if SEEN_NOT in cause else ""
+    if SEEN_NOT in cause:
+        return SEEN_NOT
+    if fields := re.search(
+        r"with pytree metadata (.*) and before .*? metadata (.*), so", cause, re.S
+    ):
+        now, before = (Counter(re.split(r"\), \(|,?\n\s*", text)) for text in fields.groups())
+        pairs = zip(now - before, before - now, strict=False)
+        return "; ".join(f"{new}, before {old}" for new, old in pairs)[:300]
+    stars = [re.sub(r"https?://\S+", "", star) for star in re.findall(r"\* (.+)", cause)]
+    return re.sub(r"Static\(val=(.*?)\)", r"\1", "; ".join(stars))
 
 
 def near(file: str) -> str:
@@ -224,39 +233,42 @@ def place(stack: Iterable[Line]) -> str:
 
 
 def constants_of(text: str) -> tuple[str, list[str]]:
-    r"""The bytes of all constants that a program captured, and the largest with their lines.
+    r"""The bytes of all constants that a program captured, and the largest with the lines using it.
 
-    >>> constants_of("(4.0MB total).\n  Constant <X>, f32[9,9], 4.0MB captured at:\n    a.py:3 (f)")
-    ('4.0MB', ['f32[9,9] 4.0MB: a.py:3 (f)'])
+    >>> constants_of("(4MB total).\n  Constant <X>, f32[9], 4MB captured at:\n    a.py:1:4 (f)\n"
+    ...              "    a.py:3:8 (g)\n")
+    ('4MB', ['f32[9] 4MB: a.py:3 (g)'])
     """
     total = re.search(r"\(([\d.]+\w+) total\)", text)
-    each = re.findall(
-        r"Constant .*?, (\w+\[.*?\]), (\S+) captured at:\s*\n?\s*(\S+ \(.*?\))?", text
-    )
-    return total[1] if total else "?", [
-        f"{t} {size}: {line}".rstrip(": ") for t, size, line in each
-    ]
+    found = re.findall(r"Constant .*?, (\w+\[.*?\]), (\S+) captured at:((?:\s+\S+ \(.*?\))*)", text)
+    each = []
+    for kind, size, frames in found:
+        *_, last = ["", *frames.strip().splitlines()]
+        line = re.match(r"\s*(.+?):(\d+)(?::\d+)? (\(.*\))", last)
+        where = f": {near(line[1])}:{line[2]} {line[3]}" if line else ""
+        each.append(f"{kind} {size}{where}")
+    return total[1] if total else "?", each
 
 
-def advise(made: list[Program], constants: list[Event], hits: int, misses: int) -> list[Advice]:
+def advise(events: list[Event], made: list[Program], hits: int, misses: int) -> list[Advice]:
     """What costs most, with the evidence; the largest first."""
-    found = [*retraced(made), *placed(made)]
-    for event in constants:
-        total, each = constants_of(event["text"])
-        where = place([tuple(line) for line in event["stack"]])
-        found.append(Advice("constants", 0.0, total, where, len(each), each[:3]))
-    eager = [p for p in made if p.compiled and "trace" in p.seconds and not p.cause and p.stack]
+    total = sum(program.total_s for program in made)
+    found = [*retraced(made), *placed(made), *captured(events)]
+    eager = [
+        p
+        for p in made
+        if p.compiled and "trace" in p.seconds and not p.cause and p.stack
+        if p.name not in {*NAMELESS, *(other.name for other in made if other.cause)}
+    ]
     seconds = sum(program.total_s for program in eager)
-    if len(eager) >= 10 and seconds >= SHORT_S:
+    if len(eager) > 2 and seconds >= max(SHORT_S, total / 20):
         found.append(Advice("eager", seconds, "", "", len(eager), sites(eager)))
-    if made:
-        most = max(made, key=lambda program: program.total_s)
-        total = sum(program.total_s for program in made)
-        if most.total_s > max(1.0, total / 2):
-            parts = [f"{phase} {s:.2f} s" for phase, s in most.seconds.items()]
-            found.append(
-                Advice("one-program", most.total_s, most.name, place(most.stack), 1, parts)
-            )
+    for program in made:
+        first = not program.cause or SEEN_NOT in program.cause
+        if first and program.total_s > max(1.0, total / 4):
+            parts = [f"{phase} {s:.2f} s" for phase, s in program.seconds.items()]
+            where = place(program.stack)
+            found.append(Advice("one-program", program.total_s, program.name, where, 1, parts))
     again = [p for p in made if p.compiled and not p.cached]
     compiling = sum(p.seconds["compile"] for p in again)
     if compiling > 5 and (hits or not misses):  # all misses: the cache was empty
@@ -265,23 +277,26 @@ def advise(made: list[Program], constants: list[Event], hits: int, misses: int) 
 
 
 def retraced(made: list[Program]) -> list[Advice]:
-    """Functions that were traced more than once, or that JAX met as new ones more than once."""
-    found = []
-    by_definition: dict[tuple[str, str], list[Program]] = defaultdict(list)
+    """Functions that were traced again: for each of them, each kind of cause by itself."""
+    found: dict[tuple[str, str, str], list[Program]] = defaultdict(list)
+    seen: set[tuple[str, tuple[Line, ...]]] = set()
     for program in made:
-        if program.cause:
-            by_definition[program.name, defined_at(program.cause)].append(program)
-    for (name, where), each in by_definition.items():
-        new = [program for program in each if SEEN_NOT in program.cause]
-        other = [program for program in each if SEEN_NOT not in program.cause]
-        for kind, again in ("new-function", new[1:]), (kind_of(other), other):
-            seconds = sum(program.total_s for program in again)
-            if again and seconds >= SHORT_S:
-                causes = Counter(difference(p.cause) for p in again if again is other)
-                evidence = [text for text, _ in causes.most_common(3) if text]
-                count = len(new) if kind == "new-function" else len(again)
-                found.append(Advice(kind, seconds, name, where, count, evidence + sites(again)))
-    return found
+        site = program.name, tuple(program.stack)
+        if program.cause and SEEN_NOT not in program.cause:
+            found[kind_of(program.cause), program.name, defined_at(program.cause)].append(program)
+        elif site in seen and program.cause:  # elsewhere it may be another function of that name
+            found["new-function", program.name, defined_at(program.cause)].append(program)
+        elif site in seen and program.name in NAMELESS and program.compiled:
+            found["retraced", program.name, place(program.stack)].append(program)
+        seen.add(site)
+    advice = []
+    for (kind, name, where), again in found.items():
+        seconds = sum(program.total_s for program in again)
+        if seconds >= SHORT_S:
+            causes = Counter(difference(p.cause) for p in again if SEEN_NOT not in p.cause)
+            evidence = [text for text, _ in causes.most_common(3) if text]
+            advice.append(Advice(kind, seconds, name, where, len(again), evidence + sites(again)))
+    return advice
 
 
 def placed(made: list[Program]) -> list[Advice]:
@@ -299,37 +314,44 @@ def placed(made: list[Program]) -> list[Advice]:
     return found
 
 
+def captured(events: list[Event]) -> list[Advice]:
+    """Large arrays that became constants, with the programs that hold them."""
+    programs: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+    for i, event in enumerate(events):
+        if event["kind"] == "constants":
+            total, each = constants_of(event["text"])
+            thread = event["thread"]
+            lowered = (e for e in events[i:] if e["kind"] == "lower" and e["thread"] == thread)
+            programs[total, tuple(each)].append(bare(next(lowered, {"name": "?"})["name"]))
+    return [
+        Advice("constants", 0.0, total, ", ".join(dict.fromkeys(names)), len(names), [*each[:3]])
+        for (total, each), names in programs.items()
+    ]
+
+
 def sites(each: list[Program]) -> list[str]:
     """The lines that made most of them, with how many."""
     count = Counter(place(program.stack) for program in each)
     return [f"{line} ({n})" if n > 1 else line for line, n in count.most_common(3)]
 
 
-def kind_of(again: list[Program]) -> str:
-    """What most of these were traced again for."""
-    found = Counter(
-        "weak" if only_weak(program.cause) else kind_by_words(program.cause) for program in again
-    )
-    return found.most_common(1)[0][0] if found else "retraced"
+def kind_of(cause: str) -> str:
+    """What a function was traced again for.
 
-
-def kind_by_words(cause: str) -> str:
-    return next((kind for words, kind in CAUSES.items() if words in cause), "retraced")
-
-
-def only_weak(cause: str) -> bool:
-    """Whether a number of Python stood where an array stood, or the other way round.
-
-    >>> only_weak("* at x, now f32[]{weak_type=False} and before f32[]{weak_type=True}")
-    True
-    >>> only_weak("* at x, now f32[4] and before f32[]{weak_type=True}")
-    False
+    >>> kind_of("different input types:\\n* at x, now f32[]{weak_type=False} and before f32[]")
+    'weak'
+    >>> kind_of("different input types:\\n* at x, now f32[8]({Auto: ('a',)}) and before f32[8]({})")
+    'sharding'
+    >>> kind_of("different input types:\\n* at x, now f32[4] and before f32[]{weak_type=True}")
+    'shapes'
     """
-    pairs = re.findall(r"at \S+, now (\S+?) and before (\S+)", difference(cause))
-    return bool(pairs) and all(
-        now != before and re.sub(WEAK, "", now) == re.sub(WEAK, "", before).rstrip(";")
-        for now, before in pairs
-    )
+    kind = next((kind for words, kind in CAUSES.items() if words in cause), "retraced")
+    pairs = re.findall(r"at \S+, now (.+?) and before (.+?)(?:; |$)", difference(cause))
+    for less, pattern in ("weak", WEAK), ("sharding", f"{WEAK}|{SHARDING}"):
+        same = (re.sub(pattern, "", now) == re.sub(pattern, "", before) for now, before in pairs)
+        if kind == "shapes" and pairs and all(same):
+            return less
+    return kind
 
 
 def summary(events: list[Event]) -> Summary:
@@ -338,7 +360,6 @@ def summary(events: list[Event]) -> Summary:
     version = next((event["version"] for event in events if event["kind"] == "jax"), "")
     end = next((event for event in events if event["kind"] == "end"), None)
     made = programs(events)
-    constants = [event for event in events if event["kind"] == "constants"]
     why = causes(events)
     count = Counter(event["kind"] for event in events)
     return Summary(
@@ -349,7 +370,7 @@ def summary(events: list[Event]) -> Summary:
         ended=end["error"] if end else "",
         whole=True,
         programs=made,
-        advice=advise(made, constants, count["hit"], count["miss"]),
+        advice=advise(events, made, count["hit"], count["miss"]),
         hits=count["hit"],
         misses=count["miss"],
     )

@@ -39,8 +39,7 @@ def _tree(node: Node, lang: str, indent: int = 0, least: float = 0.0) -> list[st
             continue
         times = "" if len(each) == 1 else " " + WORDS["times"][lang].format(len(each))
         lines.append(f"{seconds:7.2f} s {pad}{name}{times}")
-        if len(each) > 1:
-            lines += [f"            {pad}{reason}" for reason in why(each, lang)[:3]]
+        lines += [f"            {pad}{reason}" for reason in why(each, lang)[:3]]
     for below in largest(node):
         if below.total_s >= least:
             lines.append(f"{below.total_s:7.2f} s {pad}{shown(below.line)}")

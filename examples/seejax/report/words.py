@@ -9,21 +9,40 @@ TITLES = {
         "en": "`{subject}` ({where}) was traced again {times} for other arguments: {seconds:.1f} s",
         "zh": "`{subject}`（{where}）因为入参不同，又追踪了 {count} 次，共 {seconds:.1f} 秒",
     },
+    "sharding": {
+        "en": "`{subject}` ({where}) was traced again {times} for arguments that lie elsewhere: "
+        "{seconds:.1f} s",
+        "zh": "`{subject}`（{where}）因为入参放在别处，又追踪了 {count} 次，共 {seconds:.1f} 秒",
+    },
+    "static": {
+        "en": "`{subject}` ({where}) was traced again {times} for another static argument: "
+        "{seconds:.1f} s",
+        "zh": "`{subject}`（{where}）因为静态参数不同，又追踪了 {count} 次，共 {seconds:.1f} 秒",
+    },
+    "context": {
+        "en": "`{subject}` ({where}) was traced again {times} under another setting: "
+        "{seconds:.1f} s",
+        "zh": "`{subject}`（{where}）因为设置变了，又追踪了 {count} 次，共 {seconds:.1f} 秒",
+    },
+    "retraced": {
+        "en": "`{subject}` ({where}) was made again {times}: {seconds:.1f} s",
+        "zh": "`{subject}`（{where}）又造了 {count} 次，共 {seconds:.1f} 秒",
+    },
     "new-function": {
-        "en": "`{subject}` ({where}) came {times} as a new function: {seconds:.1f} s",
-        "zh": "`{subject}`（{where}）出现了 {count} 次，每次都是新的函数，共 {seconds:.1f} 秒",
+        "en": "`{subject}` ({where}) came again {times}, as a new function: {seconds:.1f} s",
+        "zh": "`{subject}`（{where}）又来了 {count} 次，每次都是新的函数，共 {seconds:.1f} 秒",
     },
     "placement": {
         "en": "`{subject}` was compiled again {times} without a trace: {seconds:.1f} s ({where})",
         "zh": "`{subject}` 没有重新追踪，却又编译了 {count} 次，共 {seconds:.1f} 秒（{where}）",
     },
     "eager": {
-        "en": "{count} small programs for operations outside `jit`: {seconds:.1f} s",
-        "zh": "`jit` 之外的运算编译成了 {count} 个小程序，共 {seconds:.1f} 秒",
+        "en": "{count} programs for operations outside `jit`: {seconds:.1f} s",
+        "zh": "`jit` 之外的运算编译成了 {count} 个程序，共 {seconds:.1f} 秒",
     },
     "constants": {
-        "en": "a program holds {subject} of constants that it took from outside ({where})",
-        "zh": "有一个程序装着 {subject} 的常数，都是从外面拿来的（{where}）",
+        "en": "arrays of {subject} from outside were compiled {times} into a program ({where})",
+        "zh": "程序把外面的 {subject} 数组当成常数装了进去，共 {count} 次（{where}）",
     },
     "one-program": {
         "en": "`{subject}` alone took {seconds:.1f} s to make ({where})",
@@ -34,19 +53,28 @@ TITLES = {
         "zh": "这 {seconds:.1f} 秒的编译，下次启动还要再来一遍",
     },
 }
-TITLES |= dict.fromkeys(("weak", "tree", "context", "static", "retraced"), TITLES["shapes"])
+TITLES |= dict.fromkeys(("weak", "unnamed", "tree", "metadata"), TITLES["shapes"])
 CURES = {
     "shapes": {
         "en": "Give it few shapes and dtypes: pad batches, drop the last short one, convert once.",
         "zh": "让形状和 dtype 少变：把批补齐，丢掉凑不满的一批，dtype 事先转换好。",
     },
     "weak": {
-        "en": "A plain Python number and an array of the same type are two types to JAX. "
-        "Pass one of them always: for example, write jnp.float32(0.1).",
-        "zh": "Python 的数和同一类型的数组，对 JAX 来说是两种类型。"
-        "请始终只传其中一种，例如写成 jnp.float32(0.1)。",
+        "en": "A number of Python has a weak type, and so has an array made of such numbers "
+        "alone, as jnp.asarray(0.1). Write the dtype everywhere: jnp.asarray(0.1, jnp.float32).",
+        "zh": "Python 的数是弱类型，只由这种数算出来的数组（例如 jnp.asarray(0.1)）也是。"
+        "请处处写明 dtype：jnp.asarray(0.1, jnp.float32)。",
+    },
+    "sharding": {
+        "en": "Place its arguments alike before the first call, with jax.device_put.",
+        "zh": "请在第一次调用之前用 jax.device_put 把入参放好，以后不变。",
     },
     "static": {
+        "en": "Each value of a static argument has a program of its own. "
+        "Pass what changes as an array.",
+        "zh": "静态参数的每一个值都有一个程序。会变的量请作为数组传进去。",
+    },
+    "unnamed": {
         "en": "JAX names no difference: mostly a static argument has another value (`self` of a "
         "method may be one). Pass what changes as an array.",
         "zh": "JAX 说不出哪里不同，多半是静态参数的值变了（方法的 self 也可能是静态的）。"
@@ -56,6 +84,13 @@ CURES = {
         "en": "Nest the arguments in the same way, with the same names, and pass each by "
         "position or each by name.",
         "zh": "容器的嵌套方式和里面的名字要保持不变；同一个入参，要么总按位置传，要么总按名字传。",
+    },
+    "metadata": {
+        "en": "Something fixed in an object differs, such as train or eval mode, a layer or a "
+        "Python number: one program for each value. Two modes are no harm; what changes often "
+        "should be an array.",
+        "zh": "对象里不是数组的东西变了，例如训练或评估模式、某一层、一个 Python 的数："
+        "每一个值都有一个程序。两种模式没有关系，经常变的就应当是数组。",
     },
     "context": {
         "en": "Choose this setting once, before the first call.",
@@ -77,10 +112,10 @@ CURES = {
         "请在第一次调用之前用 jax.device_put 放好，以后不变。",
     },
     "eager": {
-        "en": "Put these lines into a function under jit, or make the arrays with NumPy. "
-        "A model of Flax is made in one program by nnx.jit(lambda: Net(nnx.Rngs(0)))().",
+        "en": "Put these lines into a function under jit, or make the arrays with NumPy. (With "
+        "Flax: nnx.jit(lambda: Net(nnx.Rngs(0)))() makes a model in one program.)",
         "zh": "把这几行放进 jit 编译的函数里，或者用 NumPy 来造这些数组。"
-        "Flax 的模型可以用 nnx.jit(lambda: Net(nnx.Rngs(0)))() 在一个程序里造好。",
+        "（用 Flax 的话，nnx.jit(lambda: Net(nnx.Rngs(0)))() 在一个程序里造好整个模型。）",
     },
     "one-program": {
         "en": "Look at it with seejax.see. A Python loop copies its body into the program at every "
@@ -136,8 +171,10 @@ WORDS = {
 
 
 def why(programs: list[Program], lang: str) -> list[str]:
-    """Why programs of one name were traced again: what JAX found different, each once."""
+    """Why programs of one name were traced: what JAX found different, each once."""
     causes = dict.fromkeys(difference(program.cause) for program in programs)
+    if list(causes) == [SEEN_NOT] and len(programs) == 1:
+        return []  # so it is for every function at first
     return [NEW[lang] if text == SEEN_NOT else text for text in causes if text]
 
 
