@@ -110,17 +110,17 @@ def _newton(sums: Callable, q: jax.Array, busy: jax.Array) -> tuple[jax.Array, .
 
 
 def _below(x, q, power, epsilon):
-    """p and dp/dq where the pivot is the largest score: α <= 2."""
+    """p and (q / q^ε) dp/dq where the pivot is the largest score: α <= 2."""
     if isinstance(epsilon, float) and epsilon > 0.25:  # far from ε = 0, no log1p is needed
         u = jnp.maximum(power + float(epsilon) * x, 0)
         s = power_of(u, Number(1 / epsilon - 1))
-        return (u if epsilon == 1 else s * u), s * (power / q)
+        return (u if epsilon == 1 else s * u), s
     epsilon = float(epsilon) if isinstance(epsilon, float) else epsilon
     y = x * (1 / power)
     v = jnp.maximum(epsilon * y, -1)
     log = jnp.where(epsilon == 0, y, jnp.log1p(v) / jnp.where(epsilon == 0, 1, epsilon))
     p = jnp.exp(log)  # exp_ε(y)
-    return q * p, jnp.where(v > -1, p / jnp.where(v > -1, 1 + v, 1), 0 * p)
+    return q * p, q / power * jnp.where(v > -1, p / jnp.where(v > -1, 1 + v, 1), 0 * p)
 
 
 def _above(x, q, power, epsilon):
@@ -147,16 +147,15 @@ def _largest(z, top, epsilon, busy):
         p, slope = _below(x, q, power, epsilon)
         total, slopes = row_sum(p), row_sum(slope)
         rise = power_of(total, 1 - epsilon) * log_of(total, epsilon)
-        shift = slopes * q / power  # how much Σp changes with the threshold
-        ahead, _ = _below(-rise / shift, q, power, epsilon)
-        return power, total, slopes, tol * shift, ahead
+        ahead, _ = _below(-rise / slopes, q, power, epsilon)
+        return power, total, slopes * (power / q), tol * slopes, ahead
 
-    q = 1 + jnp.max(x, axis=-1, keepdims=True)  # 1; NaN if all scores are masked
+    q = 1 + (top - top)  # 1; NaN if all scores are masked
     if isinstance(n, int) and n >= 256:  # a program exported for any n does not know
         # The largest of every 16 is most of the support at a 16th of the cost. It is less than all
         # of the sum, so its q is larger.
-        few = jnp.pad(x, ((0, 0), (0, -n % 16)), constant_values=-jnp.inf)
-        few = jnp.max(few.reshape(len(x), 16, -1), axis=1)
+        few = jnp.pad(z, ((0, 0), (0, -n % 16)), constant_values=-jnp.inf)
+        few = jnp.max(few.reshape(len(x), 16, -1), axis=1) - top
         q = _newton(functools.partial(sums, few), q, busy)[0]
     return top, *_newton(functools.partial(sums, x), q, busy)
 
@@ -196,8 +195,9 @@ def _smallest(z, top, epsilon, busy):
     return pivot, *_newton(sums, 1 / row_sum(inside.astype(z.dtype)), busy)
 
 
-def _pivot(z, top, epsilon):
-    """The pivot, its q and q^ε, and the change of q that is left to do."""
+def _pivot(z, epsilon):
+    """The pivot, its q and q^ε, and what is left to do along the slopes of p."""
+    top = jnp.max(z, axis=-1, keepdims=True)
     busy = top == top
     if isinstance(epsilon, float):
         found = (_smallest if epsilon > 1 else _largest)(z, top, epsilon, busy)
@@ -211,7 +211,8 @@ def _pivot(z, top, epsilon):
     # where they are steep, is left for a straight line.
     step = q + jnp.where(epsilon <= 0.5, change, 0)
     power = jnp.where(epsilon <= 0.5, power_of(step, epsilon), power)
-    return pivot, step, power, change - (step - q)
+    left = (change - (step - q)) * jnp.where(epsilon > 1, 1, power / step)  # see _below
+    return pivot, step, power, left
 
 
 @jax.jit
@@ -227,7 +228,6 @@ def solve(z: jax.Array, epsilon: Epsilon) -> jax.Array:
 def _search(z: jax.Array, epsilon: Epsilon) -> jax.Array:
     m, n = math.prod(z.shape[:-1]), z.shape[-1]
     rows = z.reshape(m, n)
-    top = jnp.max(rows, axis=-1, keepdims=True)
     epsilon = epsilon if isinstance(epsilon, float) else epsilon.reshape(m, 1)
     cheap = isinstance(epsilon, float) and (epsilon == 0.5 or epsilon >= 1)
 
@@ -239,9 +239,7 @@ def _search(z: jax.Array, epsilon: Epsilon) -> jax.Array:
         return jax.tree.map(lambda x: x.reshape(-1, 1)[:m], found)
 
     cpu = in_blocks if isinstance(m * n, int) and m else _pivot
-    pivot, q, power, change = jax.lax.platform_dependent(
-        rows, top, epsilon, cpu=cpu, default=_pivot
-    )
+    pivot, q, power, change = jax.lax.platform_dependent(rows, epsilon, cpu=cpu, default=_pivot)
     x = rows - pivot
     if isinstance(epsilon, float):
         p, slope = (_above if epsilon > 1 else _below)(x, q, power, epsilon)
