@@ -235,7 +235,13 @@ def _tangent(p, epsilon, dz, depsilon):
     Sum p_i(z, ε, τ) = 1 over i, differentiate, solve for dτ: that is all.
     """
     narrow, p = p.dtype, p.astype(_wide(p.dtype))
-    s, dp = power_of(p, 1 - epsilon), jnp.zeros_like(p)
+    # Above α = 2 an s may be more than a float holds. Its share in Σs is not: in units of the
+    # largest s, that of the least p, it is found without s.
+    least = jax.lax.stop_gradient(jnp.min(jnp.where(p > 0, p, 1), axis=-1, keepdims=True))
+    unit = jnp.where(epsilon > 1, least, 1)
+    share = power_of(p / unit, 1 - epsilon)
+    s, dp = share * power_of(unit, 1 - epsilon), jnp.zeros_like(p)
+    share /= row_sum(share)
     if dz is not None:
         dz = dz.astype(p.dtype)
         if isinstance(epsilon, float) and epsilon <= 1:
@@ -243,7 +249,6 @@ def _tangent(p, epsilon, dz, depsilon):
         else:
             # One s may be 1e20 times all others: seen from it, their mean keeps its digits, and
             # its own dp is what the others leave. The transpose takes the same steps.
-            share = s / row_sum(s)
             most = jnp.max(share, axis=-1, keepdims=True)
             first = (share == most).astype(s.dtype)
             first = most * first / row_sum(first) + (1 - most) * share
@@ -253,7 +258,7 @@ def _tangent(p, epsilon, dz, depsilon):
             dp += change - first * row_sum(change)
     if depsilon is not None:
         a = _by_epsilon(p, epsilon)
-        dp += (a - s * row_sum(a) / row_sum(s)) * depsilon
+        dp += (a - share * row_sum(a)) * depsilon
     return dp.astype(narrow)
 
 
