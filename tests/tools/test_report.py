@@ -382,6 +382,24 @@ def test_what_jax_logs_is_as_in_a_plain_run(code: str, lines: str, tmp_path: Pat
     assert bool(logged(alone.stderr)) == (lines == "some")
 
 
+OWN_WARNING = (
+    START
+    + """
+jax.config.update("jax_captured_constants_report_frames", 1)
+jax.config.update("jax_captured_constants_warn_bytes", 1000)
+table = jnp.ones(1000)
+jax.jit(lambda i: table[i])(3)
+"""
+)
+
+
+def test_warning_that_the_script_asked_for_is_as_in_a_plain_run(tmp_path: Path) -> None:
+    done = report(tmp_path, OWN_WARNING)
+    alone = plain(tmp_path)
+    assert "captured at:" in alone.stderr
+    assert done.stderr.partition("\ntrain.py: ")[0].strip() == alone.stderr.strip()
+
+
 @pytest.mark.parametrize(
     "code",
     [

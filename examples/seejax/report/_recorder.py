@@ -104,13 +104,17 @@ class Recorder:
         self.explain = jax.config.jax_explain_cache_misses
         update = jax.config.update
         update(EXPLAIN, True)
+        frames = jax.config.jax_captured_constants_report_frames
 
         def keep_explaining(name: str, val: Any) -> None:
+            nonlocal frames
             if name == EXPLAIN:
                 self.explain = bool(val)
                 return
+            if name == FRAMES:
+                frames = val
             if name == WARN_FROM:
-                update(FRAMES, 0)  # as JAX has it: the warning is the script's now
+                update(FRAMES, frames)  # the warning is the script's now
             update(name, val)
 
         jax.config.update = keep_explaining
@@ -135,7 +139,6 @@ class Recorder:
                 self.causes[about] += 1
                 if self.causes[about] == ENOUGH and not self.explain:
                     update(EXPLAIN, False)
-                    self.note("enough")
                 if not self.explain:
                     return
             elif text.startswith(STORING) and not self.explain:
