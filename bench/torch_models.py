@@ -81,7 +81,7 @@ def watch(model, x):
 
     def keep(name):
         def hook(layer, given, returned):
-            seen[f"{name}.in"], seen[f"{name}.out"] = given[0], returned
+            seen[f"{name}.in"], seen[f"{name}.out"] = given[0].clone(), returned.clone()
 
         return hook
 
