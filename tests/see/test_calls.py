@@ -729,8 +729,9 @@ def test_six_threads(jitted):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(f.calls) == 240 and f.traces == 5
-    assert outcomes(f).count("cached") == 235
+    assert sum(call.times for call in f.calls) == 240 and f.traces == 5
+    assert sum(call.times for call in f.calls if call.outcome == "cached") == 235
+    assert len(f.calls) == 5 + 5 * 8
     assert "unknown" not in causes(f)
 
 
@@ -767,6 +768,57 @@ def test_a_hit_costs_little():
     assert seen_ms < 15 * jit_ms
     # The record is made outside of the run.
     assert min(call.run_ms for call in seen.calls[1:]) < 4 * jit_ms
+
+
+def test_cached_calls_of_a_long_loop_share_a_row():
+    f = see.calls(lambda x, n: x * n, static_argnames="n")
+    long, short = jnp.ones(4), jnp.ones(3)
+    for i in range(100):
+        f(long, n=2)
+        if i % 10 == 9:
+            f(short, n=2)
+    f(short, n=3)
+    f(long, n=2)
+    assert sum(call.times for call in f.calls) == 112
+    assert len(f.calls) == 3 + 2 * 8
+    assert [c.times for c in f.calls if c.signature.startswith("x f32[4]")] == [1] * 8 + [93]
+    assert [c.times for c in f.calls if c.signature.startswith("x f32[3], n=2")] == [1] * 8 + [2]
+    assert f.calls[-1].cause == "n: static 2 → 3" and f.traces == 3
+    lines = str(f).splitlines()
+    assert lines[0].endswith("112 calls, 3 traces") and any("cached × 93" in x for x in lines)
+    assert lines[-1].split()[0] == "111"  # its number among the calls
+    assert "cached" in f.html() and " × 93" in f.html()
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_what_happens_after_many_cached_calls_is_still_told(jitted, caplog):
+    def plus(x, y):
+        return x + y
+
+    f = see.calls(jax.jit(plus) if jitted else plus)
+    x, devices = jnp.ones(4), jax.devices()
+    for _ in range(20):
+        f(x, 1.0)
+    f(jax.device_put(x, devices[1]), 1.0)
+    assert f.calls[-1].outcome == "recompiled" and f.calls[-1].cause.startswith("x: placement")
+    f(jax.device_put(x, devices[1]), 1.0)  # cached now; a row tells no more than shapes
+    assert sum(call.times for call in f.calls) == 22
+    with jax.numpy_rank_promotion("warn"):
+        f(x, 1.0)
+    assert f.calls[-1].outcome == "compiled" and "config numpy_rank_promotion" in f.calls[-1].cause
+    f.clear_cache()
+    f(x, 1.0)
+    assert (f.calls[-1].outcome, f.calls[-1].cause) == ("compiled", "caches cleared")
+    with pytest.raises(TypeError):
+        f(x, "no array")
+    assert f.calls[-1].outcome == "failed"
+    f(x, 2)
+    assert f.calls[-1].cause == "y: dtype f32~ → i32~"
+    with jax.disable_jit():
+        f(x, 1.0)
+    assert f.calls[-1].outcome == "eager"
+    f(x, 1.0)
+    assert sum(call.outcome == "cached" for call in f.calls) >= 8
 
 
 def test_it_keeps_no_array_alive():

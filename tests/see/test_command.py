@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import urllib.request
+from pathlib import Path
 
 import flax.linen as nn
 import jax
@@ -233,6 +234,100 @@ def test_bad_input_gets_one_sentence(arguments, said, script, drawn, monkeypatch
     assert said in printed.err and printed.err.count("\n") == 1 and not printed.out
 
 
+# --- where a function may stand
+
+
+MODEL = """
+import jax.numpy as jnp
+from .parts import layer
+
+def forward(x):
+    return layer(x).sum()
+"""
+PARTS = """
+import beside
+import jax.numpy as jnp
+
+def layer(x):
+    return jnp.tanh(x) * beside.scale
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    folder = tmp_path / "lib_of_test"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "model.py").write_text(MODEL)
+    (folder / "parts.py").write_text(PARTS)
+    (tmp_path / "beside.py").write_text("scale = 2.0\n")
+    monkeypatch.chdir(tmp_path)
+    yield folder
+    for name in [name for name in sys.modules if name.startswith(("lib_of_test", "beside"))]:
+        del sys.modules[name]
+
+
+def test_a_function_of_a_package_with_relative_imports(package, drawn):
+    answer = drawn(package / "model.py", "forward", "f32[3]")
+    assert "error" not in answer and "tanh" in answer["text"]
+    assert "return jnp.tanh(x) * beside.scale" in answer["text"]  # the source of its part, too
+    followed = _child._files(str(package / "model.py"), "")
+    names = {Path(file).name for file in followed}
+    assert {"model.py", "parts.py", "beside.py"} <= names
+
+
+def test_a_module_by_its_name(package, monkeypatch):
+    monkeypatch.setattr(command, "language", lambda: "en")
+    _, request = command.parsed(["lib_of_test.model:forward", "f32[3]"])
+    assert (request.module, Path(request.script)) == ("lib_of_test.model", package / "model.py")
+    _, request = command.parsed(["lib_of_test:forward"])
+    assert Path(request.script) == package / "__init__.py"
+    assert _child._named(Path(request.script), request.module) == ("lib_of_test", package.parent)
+    assert command.module_file("nothing.here") is None
+
+
+def test_the_folder_of_the_call_is_on_the_path_and_shadows_nothing(tmp_path, monkeypatch, drawn):
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "own_helper.py").write_text("def twice(x):\n    return 2 * x\n")
+    (tmp_path / "optax.py").write_text("raise ImportError('not this one')\n")
+    script = tmp_path / "scripts" / "uses_helper.py"
+    script.write_text("import optax, own_helper\n\ndef f(x):\n    return own_helper.twice(x)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_helper", raising=False)
+    assert "return 2 * x" in drawn(script, "f", "f32[3]")["text"]
+
+
+def test_a_function_of_a_notebook(tmp_path, drawn):
+    cells = [
+        "%matplotlib inline\nimport jax.numpy as jnp",
+        "%%time\nraise RuntimeError",
+        "if True:\n    !ls\ndef error(w, x):\n    return jnp.sin(x @ w).sum()",
+        "display(error(jnp.ones(3), jnp.ones(3)))",
+    ]
+    notebook = {"cells": [{"cell_type": "code", "source": c.splitlines(True)} for c in cells]}
+    notebook["cells"].insert(0, {"cell_type": "markdown", "source": ["# no Python"]})
+    file = tmp_path / "train.ipynb"
+    file.write_text(json.dumps(notebook))
+    answer = drawn(file, "error", "f32[3]", "f32[3]")
+    lines = answer["text"].splitlines()
+    assert any(re.fullmatch(r" *2 +return jnp\.sin\(x @ w\)\.sum\(\)", line) for line in lines)
+    assert "changed" not in answer["text"] and not answer["failed"]
+
+
+@pytest.mark.parametrize("connection", [False, True])
+def test_who_looks_from_afar_is_told_how(monkeypatch, capsys, connection):
+    opened = []
+    monkeypatch.setattr(command.webbrowser, "open", opened.append)
+    monkeypatch.setattr(command, "has_screen", lambda: True)
+    if connection:
+        monkeypatch.setenv("SSH_CONNECTION", "1 2 3 4")
+    else:
+        monkeypatch.delenv("SSH_CONNECTION", raising=False)
+    command.opened("http://localhost:8765/")
+    assert ("ssh -L 8765:localhost:8765" in capsys.readouterr().err) == connection
+    assert opened == ["http://localhost:8765/"]
+
+
 # --- pictures
 
 
@@ -309,7 +404,7 @@ def test_a_function_that_fails_is_drawn_and_the_status_says_so(tmp_path):
         ("import os\nos._exit(7)\n", "ended with status 7"),
         ("input('name? ')\n", "EOFError"),
         ("import time\ndef wait():\n    time.sleep(999)\nwait()\n", "line 3 in wait"),
-        ("while True: pass\n", "not done after 6 s"),
+        ("while True: pass\n", "not done after 6 s; --limit 24 gives it longer; your line: File"),
     ],
 )
 def test_a_script_that_does_not_run_ends_in_time_and_says_where(source, said, tmp_path):

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from test_browser import contrast
 
 from seejax import see
-from seejax.see import _i18n, _jax_private
+from seejax.see import _i18n, _jax_private, _picture
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -166,6 +166,29 @@ def test_style_and_script_come_once_and_first(picture):
     assert page.count("<style data-seejax>") == page.count("<script data-seejax>") == 1
     assert picture._repr_mimebundle_() == {"text/plain": str(picture), "text/html": page}
     assert "\n\n" not in picture.html()  # a blank line ends the HTML where Markdown reads it
+
+
+def test_it_is_saved_as_a_page_or_as_text_and_as_nothing_else(picture, tmp_path):
+    page = picture.save(tmp_path / "picture.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>") and picture.html() in page and see.ASSETS in page
+    assert not re.search(r'(src|href)="', page)
+    text = picture.save(str(tmp_path / "picture.txt")).read_text(encoding="utf-8")
+    assert text == picture.text() + "\n"
+    for name in ("picture.png", "picture.svg", "picture"):
+        with pytest.raises(ValueError, match=r"can be saved as \.html or \.txt, not as"):
+            picture.save(tmp_path / name)
+
+
+def test_a_script_shows_it_in_the_browser(monkeypatch, picture):
+    opened = []
+    monkeypatch.setattr(_picture.webbrowser, "open", lambda url: not opened.append(url))
+    monkeypatch.setattr(_picture, "has_screen", lambda: True)
+    path = picture.show()
+    assert opened == [path.as_uri()] and picture.html() in path.read_text(encoding="utf-8")
+    monkeypatch.setattr(_picture, "has_screen", lambda: False)
+    with pytest.raises(RuntimeError, match="no browser can be opened here; the picture is in"):
+        picture.show()
+    assert len(opened) == 1
 
 
 def test_what_comes_from_a_program_is_escaped(picture):

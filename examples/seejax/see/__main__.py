@@ -24,6 +24,7 @@ from seejax import runs
 from seejax.commands import language
 from seejax.runs import POLL_S, State, finished, stated
 from seejax.see import _child
+from seejax.see._picture import has_screen
 from seejax.see._server import NUMBERS, Shown, served, whole
 
 HELP = """\
@@ -42,13 +43,19 @@ class Run(runs.Run):
 
     def __init__(self, request: _child.Request, limit_s: float) -> None:
         super().__init__(_child.__file__, json.dumps(dataclasses.asdict(request)), limit_s)
+        self.script = request.script
 
     def poll(self) -> dict[str, Any] | None:
         """What came of it, or None while it runs."""
         answer = super().poll()
         if answer and "hung" in answer:
-            where = "\n".join(frame for frame in answer["hung"] if _child.__file__ not in frame)
-            said = f"not done after {self.limit_s:g} s (--limit); it was here:\n{where}"
+            frames = [frame for frame in answer["hung"] if _child.__file__ not in frame]
+            said = (
+                f"not done after {self.limit_s:g} s; --limit {4 * self.limit_s:g} gives it longer"
+            )
+            if mine := next((f.strip() for f in frames if self.script in f), None):
+                said += f"; your line: {mine}"
+            said += ". It was here:\n" + "\n".join(frames)
             return {"error": said, "seconds": answer["seconds"]}
         if answer and "status" in answer:
             said = f"the interpreter ended with status {answer['status']} and drew nothing"
@@ -112,7 +119,7 @@ def parsed(argv: list[str] | None) -> tuple[argparse.Namespace, _child.Request]:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("function", metavar="SCRIPT.py:FUNCTION")
+    add("function", metavar="SCRIPT.py:FUNCTION", help="or lib.model:FUNCTION, or a notebook's")
     add("arguments", metavar="ARGUMENT", nargs="*", help="see below")
     add("--picture", default="trace", help=f"one of {', '.join(_child.PICTURES)}")
     add("--static", action="append", default=[], metavar="NAME", help="a static argument")
@@ -120,6 +127,7 @@ def parsed(argv: list[str] | None) -> tuple[argparse.Namespace, _child.Request]:
     add("--in-axes", default="0", help="for axes, as jax.vmap has it, such as '(None,0)'")
     add("--out-axes", default="0", help="for axes, as jax.vmap has it")
     add("--text", action="store_true", help="print the picture and end")
+    add("--all", action="store_true", help="with --text: every line, however long it is")
     add("-o", "--output", metavar="FILE.html", help="write a page that needs nothing else, and end")
     add("--limit", type=float, default=60.0, metavar="SECONDS", help="for one run (60)")
     add("--port", type=int, default=0, help="of the page (any that is free)")
@@ -129,6 +137,9 @@ def parsed(argv: list[str] | None) -> tuple[argparse.Namespace, _child.Request]:
     script, _, name = options.function.rpartition(":")
     if not script:
         script, name = options.function, ""
+    module = ""
+    if not Path(script).is_file() and (found := module_file(script)):
+        module, script = script, found
     if not Path(script).is_file():
         refuse(f"there is no file {script}")
     if options.picture not in _child.PICTURES:
@@ -149,7 +160,17 @@ def parsed(argv: list[str] | None) -> tuple[argparse.Namespace, _child.Request]:
         options.static,
         *axes,
         literal("--argnums", options.argnums),
+        module,
     )
+
+
+def module_file(name: str) -> str | None:
+    """The file of a module that is named as in an import, from the folder we are called in."""
+    if not all(part.isidentifier() for part in name.split(".")):
+        return None
+    stem = Path(*name.split("."))
+    found = (p for p in (stem.with_suffix(".py"), stem / "__init__.py") if p.is_file())
+    return next(map(str, found), None)
 
 
 def written(options: argparse.Namespace, answer: dict[str, Any], title: str) -> int:
@@ -158,7 +179,7 @@ def written(options: argparse.Namespace, answer: dict[str, Any], title: str) -> 
         print(answer["error"], file=sys.stderr)
         return 1
     if options.text:
-        print(answer["text"])
+        print(answer["all" if options.all else "text"])
         if answer["made"]:
             print(f"\n{NUMBERS}")
         sys.stdout.flush()
@@ -172,9 +193,13 @@ def written(options: argparse.Namespace, answer: dict[str, Any], title: str) -> 
 
 
 def opened(url: str) -> None:
-    """Open the browser where there is a screen; not one that would take over the terminal."""
-    screen = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
-    if sys.platform != "linux" or screen:
+    """Open the browser where there is a screen, and say how to look from afar."""
+    if not has_screen() or "SSH_CONNECTION" in os.environ:
+        port = url.rstrip("/").rpartition(":")[2]
+        there = f"ssh -L {port}:localhost:{port} HOST"
+        said = "from another machine: " + there + ", one number twice, then open the address there"
+        print(said, file=sys.stderr)
+    if has_screen():
         webbrowser.open(url)
 
 

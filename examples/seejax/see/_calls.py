@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import itertools
 import re
 import threading
 import time
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
+import numpy as np
 
 from seejax.see import _jax_private
 from seejax.see._i18n import count
@@ -50,6 +52,8 @@ class Call:
         `compile_ms` is lowering plus XLA; `run_ms` is the rest, until the result is ready.
       signature: the arguments as JAX saw them: `x f32[3], n=2 static`; `~` is a weak type.
       error: the exception of a failed call, else None.
+      times: how many calls it stands for. Of cached calls with one signature, the first eight have
+        a `Call` each; the later ones are counted in the last of these, whose times are means.
     """
 
     outcome: str
@@ -59,6 +63,11 @@ class Call:
     run_ms: float
     signature: str
     error: BaseException | None = None
+    times: int = 1
+
+
+_EACH = 8  # cached calls of one signature that have a row each
+_MARKS = 64  # kinds of arguments that are known at a glance
 
 
 # --- how long: JAX reports durations to listeners; each call under way collects its own
@@ -72,6 +81,41 @@ class _UnderWay:
     events: list[tuple[str, str, float]] = dataclasses.field(default_factory=list)
     traced: bool = False
     trace_ms: float = 0.0
+
+
+@dataclasses.dataclass
+class _Hits:
+    """The cached calls whose signature reads the same."""
+
+    text: str
+    number: int = 0
+    row: "_Row | None" = None  # where the later ones are counted
+    counted: int = 0  # in that row; its own call is one of them
+    total_ms: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Known:
+    """A kind of arguments that was met, and JAX's settings then: under others it may be traced."""
+
+    hits: _Hits
+    signature: Signature
+    context: tuple
+
+
+@dataclasses.dataclass
+class _Row:
+    begun: float
+    number: int  # of the call, counted as they begin
+    call: Call
+    hits: _Hits | None = None
+
+    def now(self) -> Call:
+        hits = self.hits
+        if hits is None or hits.row is not self or hits.counted == 1:
+            return self.call
+        run_ms = hits.total_ms / hits.counted
+        return dataclasses.replace(self.call, run_ms=run_ms, times=hits.counted)
 
 
 class _Stack(threading.local):
@@ -91,7 +135,7 @@ class Calls(Picture):
     """What `see.calls` returns: call it like the function; show it to see its calls.
 
     Attributes:
-      calls: list of `Call`, in the order in which they began.
+      calls: list of `Call`, in the order in which they began; cached ones may share one.
       traces: how many times JAX ran the Python function to trace it.
     """
 
@@ -102,8 +146,10 @@ class Calls(Picture):
         functools.update_wrapper(self, f)
         self.__name__ = _name(f)
         self.traces = 0
-        self.calls: list[Call] = []
-        self._begun: list[float] = []  # when each call began
+        self._rows: list[_Row] = []
+        self._numbers = itertools.count(1)
+        self._hits: dict[str, _Hits] = {}
+        self._marks: dict[tuple, _Known] = {}
         self._lock = threading.RLock()
         self._seen: list[Signature] = []  # all different ones that JAX took
         self._epoch = 0  # how often JAX's caches have been cleared
@@ -117,6 +163,7 @@ class Calls(Picture):
         else:
             self._call = self._jit = jax.jit(self._counting(f), **jit_options)
         self._static = _jax_private.statics(self._jit)
+        self._by_value = any(self._static)
         self._names: list[str] = []
         self._variadic = "args"
         self._defaults: set[str] = set()
@@ -131,6 +178,11 @@ class Calls(Picture):
         # The same methods as a jitted function has.
         self.lower, self.trace = self._ahead("lower"), self._ahead("trace")
         self.eval_shape = self._ahead("eval_shape")
+
+    @property
+    def calls(self) -> list[Call]:
+        with self._lock:
+            return [row.now() for row in self._rows]
 
     def clear_cache(self) -> None:
         """Forgets what was traced and compiled, as the method of a jitted function does."""
@@ -269,8 +321,38 @@ class Calls(Picture):
                 self._seen = [old for old in self._seen if old is not call.signature]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        mark, known = self._known(args, kwargs)
+        if known is None:
+            return self._watched(args, kwargs, mark)
+        call, error = _UnderWay(self, known.signature, self._seen), None
+        number, before = next(self._numbers), self._traces_kept()
+        _stack.calls.append(call)
+        start = time.perf_counter()
+        try:
+            result = self._call(*args, **kwargs)
+            jax.block_until_ready(result)
+            return result
+        except BaseException as exception:
+            error = exception
+            raise
+        finally:
+            wall_ms = (time.perf_counter() - start) * 1e3
+            _stack.calls.pop()
+            if call.events or call.traced or error is not None:
+                if not call.traced:  # compiled for what the mark does not tell, such as a placement
+                    events, call = call.events, self._begin(args, kwargs)
+                    call.events = events
+                self._keep(call, number, start, False, before, wall_ms, error)
+            else:
+                self._hit(known.hits, number, start, wall_ms)
+            del error  # it refers to this frame
+
+    def _watched(self, args: tuple, kwargs: dict[str, Any], mark: Any) -> Any:
+        """A call that may not be cached: all that JAX compares is noted before it."""
         call, error = self._begin(args, kwargs), None
         eager, before = jax.config.jax_disable_jit, self._traces_kept()
+        number = next(self._numbers)
+        context = _jax_private.trace_context_key()
         _stack.calls.append(call)
         start = time.perf_counter()
         try:
@@ -284,12 +366,82 @@ class Calls(Picture):
         finally:
             wall_ms = (time.perf_counter() - start) * 1e3
             _stack.calls.pop()
-            with self._lock:
-                record = self._record(call, eager, self._was_traced(call, before), wall_ms, error)
-                place = bisect.bisect(self._begun, start)
-                self._begun.insert(place, start)
-                self.calls.insert(place, record)
+            hits = self._keep(call, number, start, eager, before, wall_ms, error)
+            if hits is not None and mark is not None and not call.events:
+                if len(self._marks) >= _MARKS:
+                    self._marks.clear()
+                self._marks[mark] = _Known(hits, call.signature, context)
             del error  # it refers to this frame
+
+    def _known(self, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, _Known | None]:
+        """A mark of the arguments, and the cached calls that had it, under the settings of now.
+
+        The mark is all that a row shows of them, taken quickly: a training loop has no time for
+        what `_begin` notes. None where it does not tell enough: under a transformation, and for
+        the objects of Flax, which a call changes.
+        """
+        if self._call is not self._jit or jax.config.jax_disable_jit:
+            return None, None
+        if not _jax_private.at_top_level() or not _jax_private.listening(_listen):
+            return None, None
+        try:
+            leaves, structure = jax.tree.flatten((args, kwargs))
+            mark: list[Any] = [structure]
+            for leaf in leaves:
+                kind = type(leaf)
+                if isinstance(leaf, jax.Array):
+                    mark.append((leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False)))
+                elif kind is np.ndarray:
+                    mark.append((leaf.shape, leaf.dtype))
+                elif self._by_value:
+                    mark.append((kind, leaf))
+                elif kind in (bool, int, float, complex):
+                    mark.append(kind)
+                else:
+                    return None, None
+            key = tuple(mark)
+            known = self._marks.get(key)
+        except Exception:  # what JAX will refuse, or a static value that has no hash
+            return None, None
+        if known is not None and known.context != _jax_private.trace_context_key():
+            known = None
+        return key, known
+
+    def _hit(self, hits: _Hits, number: int, start: float, wall_ms: float) -> None:
+        with self._lock:
+            hits.number += 1
+            if hits.number > _EACH:
+                hits.counted += 1
+                hits.total_ms += wall_ms
+                return
+            record = Call("cached", "", 0.0, 0.0, wall_ms, hits.text)
+            hits.counted, hits.total_ms = 1, wall_ms
+            hits.row = self._add(_Row(start, number, record, hits))
+
+    def _add(self, row: _Row) -> _Row:
+        bisect.insort(self._rows, row, key=lambda row: row.begun)
+        return row
+
+    def _keep(
+        self,
+        call: _UnderWay,
+        number: int,
+        start: float,
+        eager: bool,
+        before: int,
+        wall_ms: float,
+        error: BaseException | None,
+    ) -> _Hits | None:
+        """Remember the call; if it was cached, the calls of its kind."""
+        with self._lock:
+            record = self._record(call, eager, self._was_traced(call, before), wall_ms, error)
+            if record.outcome != "cached":
+                self._add(_Row(start, number, record))
+                return None
+            text = call.signature.text
+            hits = self._hits.setdefault(text, _Hits(text))
+            self._hit(hits, number, start, wall_ms)
+            return hits
 
     def _record(
         self,
@@ -335,7 +487,7 @@ class Calls(Picture):
     def _cause(self, call: _UnderWay, traced: bool) -> str:
         """The difference from the nearest signature seen before, the one with the fewest."""
         if not call.earlier:
-            outcomes = [earlier.outcome for earlier in self.calls]
+            outcomes = [row.call.outcome for row in self._rows]
             if outcomes[-1:] == ["failed"]:
                 return "after a failed call"
             return "first call that is jitted" if "eager" in outcomes else "first call"
@@ -362,11 +514,14 @@ class Calls(Picture):
         return self.__name__
 
     def summary(self) -> Spans:
-        calls, traces = count(len(self.calls), "call"), count(self.traces, "trace")
+        number = sum(call.times for call in self.calls)
+        calls, traces = count(number, "call"), count(self.traces, "trace")
         return Span(calls, word=True), Span(", ", word=True), Span(traces, word=True)
 
     def parts(self) -> Iterable[Table]:
-        most = max((sum(_times(c)) for c in self.calls), default=0.0) or 1.0
+        with self._lock:
+            rows = [(row.number, row.now()) for row in self._rows]
+        most = max((sum(_times(c)) for _, c in rows), default=0.0) or 1.0
         yield Table(
             caption="wall time of each call",
             columns=(
@@ -380,18 +535,23 @@ class Calls(Picture):
             rows=tuple(
                 (
                     (Span(str(i)),),
-                    (Span(c.outcome, f"badge {c.outcome}", word=True),),
+                    _outcome(c),
                     *((Span(f"{ms:.2f}"),) for ms in _times(c)),
                     Bar(tuple((f"{n}-ms", ms / most) for n, ms in _named(c))),
                     (Span(c.signature, "mono"),),
                     _phrases(c.cause),
                 )
-                for i, c in enumerate(self.calls, 1)
+                for i, c in rows
             ),
         )
 
 
 _TIMES = ("trace", "compile", "run")
+
+
+def _outcome(call: Call) -> Spans:
+    badge = Span(call.outcome, f"badge {call.outcome}", word=True)
+    return (badge, Span(f" × {call.times}")) if call.times > 1 else (badge,)
 
 
 def _named(call: Call) -> Iterable[tuple[str, float]]:

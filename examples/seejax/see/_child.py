@@ -13,6 +13,7 @@ import importlib.machinery
 import importlib.util
 import inspect
 import json
+import linecache
 import os
 import re
 import sys
@@ -51,6 +52,7 @@ class Request:
     in_axes: str
     out_axes: str
     argnums: str
+    module: str = ""  # its name, where it was asked for by that: lib.model
 
 
 # --- arguments
@@ -183,18 +185,58 @@ def _ours(path: str, folder: Path) -> bool:
     return Path(path).is_relative_to(folder) and not installed
 
 
-def _executed(path: Path) -> ModuleType:
+def _named(path: Path, module: str) -> tuple[str, Path]:
+    """The module that a file is, and the folder from which it is imported under this name.
+
+    A file beside an `__init__.py` is of that package, so that `from . import` works in it.
+    """
+    if module:
+        return module, path.parents[module.count(".") + (path.stem == "__init__")]
+    parts, folder = [path.stem], path.parent
+    while path.suffix == ".py" and folder.name.isidentifier() and (folder / "__init__.py").exists():
+        parts, folder = [folder.name, *parts], folder.parent
+    name = ".".join(parts)
+    return (name if len(parts) > 1 or name not in sys.modules else f"_{name}"), folder
+
+
+def _executed(path: Path, module: str = "") -> ModuleType:
     """The script as a module of its own name, which is not `__main__`."""
-    name = path.stem if path.stem not in sys.modules else f"_{path.stem}"
+    name, root = _named(path, module)
+    for folder in {root: None, path.parent: None, Path.cwd(): None}:
+        sys.path_hooks.insert(0, _finder(folder))
+    sys.path[:0] = dict.fromkeys([str(root), str(path.parent)])
+    sys.path.append(str(Path.cwd()))  # as for `python -m`; last, for it may hold anything
+    sys.argv = [str(path)]
+    package = name.rpartition(".")[0]
+    if package:
+        importlib.import_module(package)
+        if name in sys.modules:  # by its package
+            return sys.modules[name]
     loader = _Fresh(name, str(path))
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    sys.path_hooks.insert(0, _finder(path.parent))
-    sys.path.insert(0, str(path.parent))
-    sys.argv = [str(path)]
-    exec(loader.source_to_code(path.read_bytes(), str(path)), vars(module))
-    return module
+    made = sys.modules[name] = importlib.util.module_from_spec(spec)
+    if path.suffix == ".ipynb":
+        vars(made)["display"] = lambda *_, **__: None
+        code = _notebook(path)
+    else:
+        code = loader.source_to_code(path.read_bytes(), str(path))
+    exec(code, vars(made))
+    if package:
+        setattr(sys.modules[package], name.rpartition(".")[2], made)
+    return made
+
+
+def _notebook(path: Path) -> Any:
+    """The code cells of a notebook as one program, without what is for IPython alone."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    sources = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
+    kept = [source for source in sources if not source.lstrip().startswith("%%")]
+    text = "\n\n".join(kept) + "\n"
+    text = re.sub(r"^(\s*)([%!?].*)$", r"\1pass  # \2", text, flags=re.MULTILINE)
+    file = f"<{path.name}>"  # its source is kept under this name: the file itself is no Python
+    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+    return compile(text, file, "exec", dont_inherit=True)
 
 
 def _found(module: ModuleType, request: Request) -> Any:
@@ -331,7 +373,7 @@ PICTURES: dict[str, tuple[Callable[..., Any], bool]] = {  # name: what draws it,
 
 def draw(request: Request) -> dict[str, Any]:
     """Run the script and draw; what the terminal and the page show."""
-    module = _executed(Path(request.script))
+    module = _executed(Path(request.script), request.module)
     sys.path.append(str(HERE.parents[1]))
     f = _found(module, request)
     picture, needs_numbers = PICTURES[request.picture]
@@ -344,7 +386,8 @@ def draw(request: Request) -> dict[str, Any]:
     drawn = picture(f, args, kwargs, request)
     made = any(_ARRAY.search(argument) for argument in request.arguments)
     return {
-        "text": str(drawn),
+        "text": re.sub(r"print\(picture\.text\(\)\)$", "--text --all", str(drawn)),
+        "all": drawn.text(),
         "html": drawn.html(),
         "failed": getattr(drawn, "error", None) is not None,
         "made": bool(made and needs_numbers),
@@ -381,13 +424,13 @@ def _told(error: BaseException) -> dict[str, Any]:
     return {"error": text[-20_000:].rstrip()}
 
 
-def _files(script: str) -> list[str]:
-    """The script and the modules beside it that it imported."""
-    folder = Path(script).parent
+def _files(script: str, module: str) -> list[str]:
+    """The script and the modules beside it, and from where we are called, that it imported."""
+    _, root = _named(Path(script), module)
     files = {script: None}
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None) or ""
-        if file.endswith(".py") and _ours(file, folder):
+        if file.endswith(".py") and (_ours(file, root) or _ours(file, Path.cwd())):
             files[file] = None
     return list(files)[:200]
 
@@ -421,7 +464,7 @@ def main(question: str, *files: str) -> None:
             answer = {"usage": str(error)}
         except BaseException as error:  # SystemExit too: it must not end us without an answer
             answer = _told(error)
-        return {**answer, "files": _files(request.script)}
+        return {**answer, "files": _files(request.script, request.module)}
 
     answered(work, *files)
 

@@ -55,7 +55,6 @@ _HEAD = re.compile(r"\s+(ROOT )?%?([^\s=]+) = ")
 _OP_NAME = re.compile(r'\bop_name="((?:[^"\\]|\\.)*)"')
 _COMPUTATION = re.compile(r"(ENTRY )?%?([^\s(]+) \(.*\{$")
 _INDEX = re.compile(r"/\*index=\d+\*/")  # XLA counts long lists
-_METADATA = re.compile(r', metadata=\{(?:[^{}"]|"(?:[^"\\]|\\.)*"|\{[^{}]*\})*\}')
 
 
 def _end(text: str, start: int) -> int:
@@ -179,49 +178,6 @@ def places(text: str) -> dict[int, set[tuple[str, int]]]:
             result[number].add((file, field(location, "line")))
             current = field(frame, "parent_frame_id") - 1  # printed one too high; 1 is no parent
     return result
-
-
-def bare(text: str) -> str:
-    """What a module computes: no metadata, and every name replaced by its number.
-
-    Equal texts, equal programs: donation (in the first line), sharding and layout are in it.
-
-    >>> a = 'HloModule f\\n\\nENTRY %m (x: f32[]) -> f32[] {\\n  ROOT %y = f32[] sine(%x)\\n}'
-    >>> bare(a) == bare(a.replace("%y", "%z").replace("(%x)", '(%x), metadata={op_name="o"}'))
-    True
-    >>> bare(a) == bare(a.replace("sine", "cosine"))
-    False
-    """
-    start = re.search(r"^(?:ENTRY )?%?[^\s(]+ \(.*\{$", text, re.MULTILINE)
-    # Of the header: what is donated and laid out how, not the name or a fingerprint of it all.
-    keep = re.findall(
-        r"(?:input_output_alias|entry_computation_layout|num_partitions)=(?:\{.*?\}(?=,|$)|\d+)",
-        text.partition("\n")[0],
-    )
-    numbers: dict[str, str] = {}
-    body = _METADATA.sub("", text[start.start() :] if start else text)
-    body = re.sub(r"^(ENTRY )?(%?[^\s(]+) \(.*\{$", r"\1\2 {", body, flags=re.MULTILINE)
-    body = re.sub(r"%[\w.\-]+", lambda name: numbers.setdefault(name[0], f"%{len(numbers)}"), body)
-    return "\n".join([*keep, body])
-
-
-def op_names(text: str) -> list[str]:
-    """The scope of each instruction, "" where there is none, in the order of `parse`.
-
-    >>> op_names('%c (x: f32[]) -> f32[] {\\n  %y = f32[] sine(%x), metadata={op_name="o"}\\n}')
-    ['o']
-    """
-    names, inside = [], False
-    for line in text.splitlines():
-        if _COMPUTATION.match(line):
-            inside = True
-        elif line.startswith("}"):
-            inside = False
-        elif inside and _HEAD.match(line):
-            metadata = _METADATA.search(line)
-            name = _OP_NAME.search(metadata[0]) if metadata else None
-            names.append(name[1] if name else "")
-    return names
 
 
 def _short(attributes: dict[str, str]) -> list[str]:

@@ -1,5 +1,6 @@
 """A picture as HTML, for a notebook and a page. All escaping is here, and nowhere else."""
 
+import dataclasses
 import html
 import itertools
 import pathlib
@@ -8,13 +9,27 @@ from collections.abc import Iterable
 from typing import Any
 
 from seejax.see._i18n import chinese
-from seejax.see._parts import Bar, Chart, Line, Note, Pane, Span, Spans, Table, text
+from seejax.see._parts import (
+    Bar,
+    Branch,
+    Chart,
+    Line,
+    Note,
+    Outline,
+    Pane,
+    Span,
+    Spans,
+    Table,
+    text,
+)
 
 STATIC = pathlib.Path(__file__).parent
 """The folder that holds `see.css` and `see.js`, for a site that serves them once a page."""
 
 _FOLD = 60  # lines of a pane that are shown without asking
 _MOST = 400  # lines of a pane that are in the page at all
+_MOST_SEARCHED = 12_000  # of a picture that can be searched
+_BRIEF = 1500  # lines of such a picture from which on they are written in fewer bytes
 
 
 def _small(css: str) -> str:
@@ -35,6 +50,41 @@ ASSETS = (
 """Prepended to each HTML output, so that a notebook needs nothing else to show it."""
 
 
+_SHELL = """\
+<!doctype html><html lang="{lang}" class="see-page"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
+{assets}<style>{css}</style></head>
+<body data-version="{version}"><main>{body}</main>{ended}</body></html>
+"""
+_PAGE_CSS = """\
+body{margin:0;padding:1em;background:light-dark(#fff,#111316);color:var(--see-fg);
+font:14px/1.5 system-ui,sans-serif}
+.see{margin:0}
+.old>.see{filter:grayscale(1);outline:2px dashed var(--see-bad);outline-offset:4px}
+#said,#ended{position:sticky;bottom:0;max-height:45vh;overflow:auto;margin:1em 0 0;padding:.6em 1em;
+border:1px solid;border-radius:8px;background:var(--see-badbg);
+color:var(--see-bad)}
+#said pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:.4em 0 0}
+#ended{position:fixed;inset:0 0 auto;margin:0}
+#note{color:var(--see-dim)}
+"""
+
+
+def page(
+    title: str, lang: str, body: str, assets: str = ASSETS, version: str = "", ended: str = ""
+) -> str:
+    """A whole page; of one picture it needs nothing else."""
+    return _SHELL.format(
+        lang=lang,
+        title=escape(title),
+        assets=assets,
+        css=_PAGE_CSS,
+        version=version,
+        body=body,
+        ended=ended,
+    )
+
+
 def escape(value: object) -> str:
     """HTML text that shows `value` literally, inside an element or a quoted attribute.
 
@@ -52,12 +102,20 @@ def render(picture: Any) -> str:
     if picture.doubt:
         head += f' <strong class="see-doubt">{_spans(picture.doubt)}</strong>'
     body = [f'<p class="see-head">{head}</p>']
-    for kind, parts in itertools.groupby(picture.parts(), key=type):
+    shown = list(picture.parts())
+    searched = any(isinstance(part, Outline) for part in shown)
+    brief = searched and sum(len(p.lines) for p in shown if isinstance(p, Pane)) > _BRIEF
+    if searched:
+        body.append(_search())
+    for kind, parts in itertools.groupby(shown, key=type):
         if kind is Pane:
-            panes = "".join(map(_pane, parts))
-            body.append(f'<div class="see-panes">{panes}</div>')
+            panes = "".join(_pane(pane, searched, brief) for pane in parts)
+            kind_ = "see-panes see-searched" if searched else "see-panes"
+            body.append(f'<div class="{kind_}">{panes}</div>')
         elif kind is Chart:
             body += map(_chart, parts)
+        elif kind is Outline:
+            body += map(_outline, parts)
         else:
             body += map(_table, parts)
     # A blank line would end the HTML block where a notebook passes through Markdown.
@@ -99,18 +157,19 @@ def _numbers(numbers: Iterable[int]) -> str:
 # --- panes
 
 
-def _pane(pane: Pane) -> str:
+def _pane(pane: Pane, searched: bool, brief: bool) -> str:
+    most = _MOST_SEARCHED if searched else _MOST
     # One tab stop: the first line that has counterparts.
     stop = next((line for line in pane.lines if isinstance(line, Line) and _linked(line)), None)
     rows = [
-        _note(line) if isinstance(line, Note) else _line(line, line is stop)
-        for line in pane.lines[:_MOST]
+        _note(line) if isinstance(line, Note) else _line(line, line is stop, brief)
+        for line in pane.lines[:most]
     ]
     if not any(isinstance(line, Line) for line in pane.lines):
         rows.insert(0, f'<div class="see-l see-dim">{_said(pane.empty)}</div>')
     body = "".join(rows[:_FOLD])
     if len(rows) > _FOLD:
-        left = len(pane.lines) - _MOST
+        left = len(pane.lines) - most
         if left > 0:
             more = _said(f"… {left} more in {pane.rest}")
             rows.append(f'<div class="see-l see-dim">{more}</div>')
@@ -118,7 +177,7 @@ def _pane(pane: Pane) -> str:
         body += f"<details><summary>{summary}</summary>{''.join(rows[_FOLD:])}</details>"
     return (
         f'<figure class="see-pane"><figcaption class="see-title">{_said(pane.title)}</figcaption>'
-        f'<div class="see-code" role="list">{body}</div></figure>'
+        f'<div class="see-code"{"" if brief else _LIST}>{body}</div></figure>'
     )
 
 
@@ -126,7 +185,14 @@ def _linked(line: Line) -> bool:
     return bool(line.own or line.covers)
 
 
-def _line(line: Line, stop: bool) -> str:
+def _line(line: Line, stop: bool, brief: bool) -> str:
+    """A line; a brief one has neither colours nor what only a screen reader says.
+
+    A picture that is searched has ten thousand lines, and without these half the bytes.
+    """
+    if brief:
+        kept = (dataclasses.replace(s, kind=s.kind if s.kind == "o" else "") for s in line.spans)
+        line = dataclasses.replace(line, spans=tuple(kept), label=())
     if not line.spans and not line.mark:
         return '<div class="see-gap"></div>'
     attributes = f' data-e="{_numbers(line.own)}"' if line.own else ""
@@ -143,10 +209,68 @@ def _line(line: Line, stop: bool) -> str:
     )
     heard = f'<span class="see-sr"> · {_spans(line.label)}</span>' if line.label else ""
     return (
-        f'<div class="see-l{" see-dim" * line.dim}" role="listitem"{attributes}>'
+        f'<div class="see-l{" see-dim" * line.dim}"{"" if brief else _ITEM}{attributes}>'
         f'<span class="see-g"><span>{mark}</span></span>'
         f"<code>{'  ' * line.depth}{_spans(line.spans)}</code>{heard}</div>"
     )
+
+
+def _search() -> str:
+    """A field that the script shows; without it, the branches still open and close."""
+    words = _said("words of a line, or a module")
+    return (
+        f'<div class="see-find" hidden><label>{_said("search")} '
+        '<input type="search" autocomplete="off" spellcheck="false"></label>'
+        f'<span class="see-hint">{words}</span>'
+        f'<span class="see-found" role="status" hidden><span></span> {_said("lines")}</span></div>'
+    )
+
+
+def _outline(outline: Outline) -> str:
+    """Nested `<details>`; `data-m` are the numbers that a branch covers, as ranges."""
+
+    def row(cells: tuple[str, ...], first: str, tag: str) -> str:
+        numbers = "".join(f'<span class="see-ms">{cell}</span>' for cell in cells)
+        return f'<{tag} class="see-node"><span class="see-mono">{first}</span>{numbers}</{tag}>'
+
+    def branch(each: Branch, depth: int) -> str:
+        attributes = f' data-m="{_ranges(each.covers)}" data-p="{escape(each.path)}"'
+        cells = tuple(map(escape, each.cells))
+        if not each.branches:
+            inside = row(cells, escape(each.name), "div")
+            return f'<div class="see-leaf"{attributes}>{inside}</div>'
+        inside = row(cells, escape(each.name), "summary")
+        inside += "".join(branch(below, depth + 1) for below in each.branches)
+        opened = " open" if depth < _OPEN else ""
+        return f"<details{opened}{attributes}>{inside}</details>"
+
+    first, *others = (_said(column.title) for column in outline.columns)
+    return (
+        f'<figure class="see-outline"><figcaption class="see-title">{_said(outline.title)}'
+        f"</figcaption>{row(tuple(others), first, 'div')}{branch(outline.root, 0)}</figure>"
+    )
+
+
+_OPEN = 1  # levels of an outline that are open at first
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Ascending numbers, with those that follow each other as a range.
+
+    >>> _ranges([1, 2, 3, 7, 9, 10])
+    '1-3 7 9-10'
+    """
+    ranges: list[list[int]] = []
+    for n in numbers:
+        if ranges and ranges[-1][1] == n - 1:
+            ranges[-1][1] = n
+        else:
+            ranges.append([n, n])
+    return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
+
+
+_LIST = ' role="list"'
+_ITEM = ' role="listitem"'
 
 
 def _note(note: Note) -> str:

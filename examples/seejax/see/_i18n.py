@@ -41,9 +41,21 @@ CHINESE = {
     "source not available": "看不到源码",
     "+ {} lines": "还有 {} 行",
     "… {} more in {}": "… 其余 {} 行见 {}",
+    "… {} more": "… 还有 {} 个",
     "line {}": "第 {} 行",
     "fusion {}": "融合算子 {}",
     "kernel {}": "内核 {}",
+    # modules
+    "modules": "模块",
+    "module": "模块",
+    "equations": "方程",
+    "FLOPs": "FLOPs",
+    "results in bytes": "结果的大小",
+    "parameters, and what is inside fusions: .hlo": "入参和融合算子里面的指令见 .hlo",
+    "search": "查找",
+    "show only {}": "只看 {}",
+    "words of a line, or a module": "一行里的词，或者模块名",
+    "lines": "行",
     # calls: columns, outcomes, causes
     "outcome": "结果",
     "trace ms": "追踪 ms",
@@ -224,6 +236,16 @@ def size(n: int) -> str:
     """
     power = min(5, (len(str(n)) - 1) // 3)
     return f"{n} B" if power == 0 else f"{n / 1000**power:.1f} {' kMGTP'[power]}B"
+
+
+def number(n: int) -> str:
+    """A large number, in steps of 1000.
+
+    >>> number(999), number(1234), number(98_765_432_100)
+    ('999', '1.2 k', '98.8 G')
+    """
+    power = min(6, (len(str(n)) - 1) // 3)
+    return str(n) if power == 0 else f"{n / 1000**power:.1f} {' kMGTPE'[power]}"
 
 
 @functools.cache

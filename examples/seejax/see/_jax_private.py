@@ -14,6 +14,7 @@ options in `_signature.py`; the text of a type, as in `float32[8@d]`, in `_signa
 import contextlib
 import copy
 import inspect
+import os
 import re
 from collections.abc import Iterator
 from types import CodeType
@@ -37,6 +38,12 @@ def frames(eqn: Any) -> list[tuple[CodeType, int]]:
 def scope(eqn: Any) -> str:
     """The transformations and named scopes around the equation: `transpose(jvp())`."""
     return str(eqn.source_info.name_stack)
+
+
+def named_scopes(eqn: Any) -> tuple[str, ...]:
+    """The named scopes around the equation, outermost first, without the transformations."""
+    stack = eqn.source_info.name_stack.stack
+    return tuple(part.name for part in stack if type(part).__name__ == "Scope")
 
 
 def recomputed(eqn: Any) -> bool:
@@ -180,6 +187,11 @@ def trace_context() -> dict[str, Any]:
     return dict(zip(config.trace_context_names(), config.trace_context(), strict=True))
 
 
+def trace_context_key() -> tuple:
+    """The same settings as JAX has them: quick to take, to compare with an earlier one."""
+    return config.trace_context()
+
+
 def device_mesh() -> Any:
     """The mesh of `jax.set_mesh` with its devices; `trace_context` has it without."""
     return mesh.get_concrete_mesh()
@@ -203,6 +215,20 @@ def tracing() -> bool:
     return any(type(trace).__name__ == "DynamicJaxprTrace" for trace in _traces())
 
 
+def only_shapes() -> bool:
+    """Whether `jax.eval_shape` is under way, or that of a jitted function: nothing of it runs."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name in ("eval_shape", "jit_eval_shape") and code.co_filename.startswith(_JAX):
+            return True
+        frame = frame.f_back
+    return False
+
+
+_JAX = os.path.dirname(jax.__file__) + os.sep
+
+
 def statics(jitted: Any) -> tuple[frozenset[int], frozenset[str]]:
     """The positions and the names that are static, as `jax.jit` resolved its options."""
     info = jitted._jit_info
@@ -223,7 +249,7 @@ def cached_traces(jitted: Any) -> int:
 
 def listening(listener: Any) -> bool:
     """Whether the listener for durations is registered: anyone can clear them all."""
-    return any(listener is other for other in monitoring.get_event_duration_listeners())
+    return listener in monitoring.get_event_duration_listeners()
 
 
 _TRANSFORMATION = {

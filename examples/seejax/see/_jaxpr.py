@@ -1,6 +1,7 @@
 """A jaxpr as lines: like JAX prints it, with the programs inside an equation below it."""
 
 import dataclasses
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -10,8 +11,10 @@ import jax
 import jax.extend.core as jex_core
 import numpy as np
 
-from seejax.see import _jax_private
+from seejax.see import _jax_private, _source
 from seejax.see._parts import Span, Spans
+
+_MOST = 12  # arguments with paths that a program is headed by; each is named where it is read
 
 CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"}
 CALLS |= {"custom_jvp_call", "custom_vjp_call", "custom_lin", "eval_jaxpr"}
@@ -39,6 +42,54 @@ def traced(f: Any, args: tuple, kwargs: dict, options: dict) -> Any:
     return jax.jit(f, **options).trace(*args, **kwargs)
 
 
+def callable_tree(f: Any, args: tuple) -> tuple[Any, tuple]:
+    """A function for an object that is called and is a pytree of arrays, and its arguments.
+
+    So are modules of Equinox and Flax NNX: `jax.jit` refuses them as functions, but takes their
+    arrays as an argument. Anything else stays as it is.
+    """
+    written = hasattr(type(f).__call__, "__code__") and not inspect.isfunction(f)
+    leaves = jax.tree.leaves(f) if written else []
+    if not leaves or leaves[0] is f or not any(map(_is_array, leaves)):
+        return f, args
+    arrays = jax.tree.map(lambda leaf: leaf if _is_array(leaf) else None, f)
+    none = {"is_leaf": lambda leaf: leaf is None}
+
+    @functools.wraps(type(f).__call__)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        whole = jax.tree.map(lambda a, b: b if a is None else a, self, f, **none)
+        return whole(*args, **kwargs)
+
+    call.__name__ = type(f).__name__
+    return call, (arrays, *args)
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
+
+
+def input_names(jaxpr: Any, f: Any, args: tuple, kwargs: dict) -> tuple[str, ...]:
+    """What each input of f's program is called: `x`, or `params['w']` for a leaf of a pytree.
+
+    JAX says it. Of a function that a library jitted it knows what the library made of the
+    arguments; there the leaves that f was given are counted, if they are those of the program.
+    """
+    names = _jax_private.argument_paths(jaxpr)
+    if not hasattr(f, "trace") or _jax_private.is_jitted(f) or inspect.ismethod(f):
+        return names
+    leaves, _ = jax.tree_util.tree_flatten_with_path((args, kwargs))
+    avals = [var.aval for var in _jax_private.opened(jaxpr).invars]
+    given = [(getattr(leaf, "shape", ()), getattr(leaf, "dtype", None)) for _, leaf in leaves]
+    if given != [(aval.shape, aval.dtype) for aval in avals]:
+        return names
+    roots = _source.argument_names(f, args)
+    found = []
+    for (_, root, *rest), _ in leaves:
+        first = roots[root.idx] if hasattr(root, "idx") else root.key
+        found.append(first + jax.tree_util.keystr(tuple(rest)).removesuffix(".value"))
+    return tuple(found)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
     """A line: an equation by its number, or what stands around some (index None)."""
@@ -58,14 +109,17 @@ def rows(
     type_of: Callable[[Any], Spans] = typed,
     names: dict[Any, str] | None = None,
     links: Mapping[Any, tuple[int, ...]] | None = None,
+    paths: Mapping[Any, str] | None = None,
 ) -> list[Row]:
     """The lines; equations count depth first, as `_jax_private.tagged` numbers them.
 
     Args:
       names: of variables so far, for a program that goes on where another one ended.
       links: of variables, which are then marked wherever they stand.
+      paths: of variables that are called by theirs; the others have the letters that JAX gives.
     """
     names = {} if names is None else names
+    paths = paths or {}
     found: list[Row] = []
     count = 0
 
@@ -74,7 +128,7 @@ def rows(
             return _literal(var)
         if isinstance(var, jex_core.DropVar):
             return "_"
-        return names.setdefault(var, _letters(len(names)))
+        return names.setdefault(var, paths.get(var) or _letters(len(names)))
 
     def named(var: Any, kind: str = "") -> Span:
         here = () if not links or isinstance(var, jex_core.Literal) else links.get(var, ())
@@ -94,7 +148,12 @@ def rows(
         nonlocal count
         inner = _jax_private.opened(jaxpr)
         variables = [*inner.constvars, *inner.invars]
-        found.append(Row(depth, (Span("λ", "o"), Span(" "), *bound(variables))))
+        head = [Span("λ", "o"), Span(" "), *bound(variables[:_MOST] if paths else variables)]
+        if paths and len(variables) > _MOST:
+            head += [Span(" "), Span(f"… {len(variables) - _MOST} more", "t", word=True)]
+            for var in variables[_MOST:]:
+                name(var)
+        found.append(Row(depth, tuple(head)))
         for eqn in inner.eqns:
             left = bound(eqn.outvars)
             left += [Span(" = ")] if left else []

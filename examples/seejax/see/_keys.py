@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from seejax.see import _jax_private
 from seejax.see._i18n import count
 from seejax.see._jaxpr import short_dtype
 from seejax.see._parts import Line, Pane, Span, Spans, joined
@@ -76,7 +77,9 @@ class Keys(Picture):
 
     Attributes:
       traced: the calls inside `jit`, `vmap` or a loop of JAX. The key there may have no value,
-        or the call may run any number of times, so they are counted for no key.
+        or the call may run any number of times, so they are counted for no key. Under
+        `jax.eval_shape` nothing runs, and nothing is noted: Flax asks it for the shapes of
+        parameters.
     """
 
     kind = "keys"
@@ -136,7 +139,8 @@ class Keys(Picture):
         if function in ("split", "fold_in"):
             use = Use(function, "" if function == "fold_in" else str(_count(result)))
         if tracing:
-            self._traced.append(use)
+            if not _jax_private.only_shapes():
+                self._traced.append(use)
             return
         number = self._number(first)
         if function != "fold_in":

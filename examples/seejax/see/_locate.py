@@ -69,6 +69,7 @@ class Places:
         """Numbers the equations and finds their lines, in another file too if f only calls it."""
         outer = [_jax_private.frames(eqn) for eqn in eqns]
         self.world.choose(outer)
+        self.world.include([*outer, *map(_jax_private.frames, _inside(eqns))])
         self._number(eqns, None)
         code = self.world.code
         if code is None or len({(n.span.file, n.span.line) for n in self.nodes if n.span}) > 1:
@@ -172,9 +173,12 @@ class Places:
                 for number in self.world.numbers(piece):
                     pieces.setdefault(number, []).append((piece, node.index))
         failed = self.world.number(self.failed_at) if self.failed_at else None
-        for block in self.world.blocks:
-            if block is not self.world.blocks[0]:
+        files = [_source.family(block[0].file) for block in self.world.blocks]
+        for place, block in enumerate(self.world.blocks):
+            if place:
                 yield Line()
+            if len({*files}) > 1 and files[place] not in files[max(place - 1, 0) : place]:
+                yield Line((Span(_source.short(block[0].file), "t"),), dim=True)
             kinds = _source.tokens(block)
             for line in block:
                 here = pieces.get(line.number, [])
@@ -214,6 +218,13 @@ class Places:
         if names := dict.fromkeys(self.nodes[i].eqn.primitive.name for i in indices):
             said.append((Span(", ".join(names)),))
         return said
+
+
+def _inside(eqns: Iterable[Any]) -> Iterator[Any]:
+    for eqn in eqns:
+        for _, inner in _jax_private.subjaxprs(eqn):
+            yield from _jax_private.opened(inner).eqns
+            yield from _inside(_jax_private.opened(inner).eqns)
 
 
 def _backward(eqn: Any) -> bool:

@@ -1,10 +1,11 @@
 """Which instructions of the optimised HLO an equation became."""
 
 import dataclasses
+import functools
 import re
 from typing import Any
 
-from seejax.see import _hlo, _jax_private, _jaxpr
+from seejax.see import _hlo, _jax_private, _jaxpr, _stablehlo
 from seejax.see._stablehlo import TAG
 
 # Equations that move a value, as `_jaxpr.CALLS` do that call others: what they return comes from
@@ -29,7 +30,7 @@ class Ties:
     """How sure the ties are.
 
     Attributes:
-      exact: a twin with a scope for each equation compiled to the very same program.
+      exact: each instruction carries the equation that it computes, or is told by what it reads.
       unknown: names of instructions that an equation became, nobody knows which.
       doubtful: numbers of the equations that it may have been.
     """
@@ -39,33 +40,73 @@ class Ties:
     doubtful: set[int] = dataclasses.field(default_factory=set)
 
 
-def tie(traced: Any, hlo: str, computations: dict[str, _hlo.Computation], count: int) -> Ties:
-    """Gives each instruction the equations that it computes: its `own`.
+def compiled(
+    traced: Any, lowered: Any, count: int
+) -> tuple[str, dict[str, _hlo.Computation], Ties]:
+    """The optimised HLO, its computations, and how sure the equations of its instructions are.
 
-    A twin of the program, in which each equation has a scope of its own, is compiled with all that
-    the jitted function carries. Only if the two optimised programs are the same, but for names
-    and metadata, the scopes of one are those of the other.
+    What is compiled is a twin of the program, in which each equation has a scope of its own, with
+    all that the jitted function carries. XLA keeps the scopes and decides nothing by them. That
+    the twin is the same program is seen before: apart from scopes, JAX hands the same text to
+    the compiler. Without such a twin, the program itself is compiled, and no instruction is tied.
     """
+    twin = _twin(traced, lowered, count)
+    text = None if twin is None else _compiled(twin)
+    if text is not None:
+        computations = _hlo.parse(text)
+        scoped = (
+            i.op_name
+            for c in computations.values()
+            for i in c.instructions
+            if i.opcode != "parameter"
+        )
+        if TAG in text or not any(scoped):  # else something on the way has lost the scopes
+            return untagged(text), computations, _tied(computations, traced.jaxpr)
+    text = lowered.compile().as_text()
+    return text, _hlo.parse(text), Ties(False)
+
+
+def _twin(traced: Any, lowered: Any, count: int) -> Any:
+    """The program with a scope for each equation, lowered; None if it is not the same program."""
     try:
         program, tagged = _jax_private.tagged(traced.jaxpr, TAG)
-        with _jax_private.compiled_anew():
-            twin = _jax_private.with_jaxpr(traced, program).lower().compile().as_text()
+        twin = _jax_private.with_jaxpr(traced, program).lower()
+        same = _stablehlo.same(lowered.as_text(), twin.as_text())
     except Exception:  # an exotic primitive that cannot be rebuilt: `exact` says so
-        return Ties(False)
-    instructions = [i for c in computations.values() for i in c.instructions]
-    names = _hlo.op_names(twin)
-    same = len(names) == len(instructions) and _hlo.bare(twin) == _hlo.bare(hlo)
-    lost = TAG not in twin and any(i.op_name for i in instructions if i.opcode != "parameter")
-    if tagged != count or not same or lost:
-        return Ties(False)
+        return None
+    return twin if same and tagged == count else None
+
+
+def _compiled(twin: Any) -> str | None:
+    """Its text; None if the compiler refuses it, and then has to say so of the program itself."""
+    try:
+        with _jax_private.compiled_anew():
+            return twin.compile().as_text()
+    except Exception:
+        return None
+
+
+def untagged(text: str) -> str:
+    """The text without the scopes of a twin.
+
+    >>> untagged("jit(f)/jvp(SEEJAX3)/while, jit(f)/layer/SEEJAX4/sin, jit(f)/SEEJAX5")
+    'jit(f)/jvp()/while, jit(f)/layer/sin, jit(f)'
+    """
+    return re.sub(rf"{TAG}\d+/|/?{TAG}\d+", "", text)
+
+
+def _tied(computations: dict[str, _hlo.Computation], jaxpr: Any) -> Ties:
+    """Gives each instruction the equations that it computes: its `own`."""
     merged: set[int] = set()
-    for instruction, name in zip(instructions, names, strict=True):
+    for instruction in (i for c in computations.values() for i in c.instructions):
         # Where XLA made one instruction of two, the scope of the one that computes stands first.
-        tags = [re.findall(TAG + r"(\d+)", part)[-1:] for part in name.split(";")]
+        parts = instruction.op_name.split(";")
+        tags = [re.findall(TAG + r"(\d+)", part)[-1:] for part in parts]
         instruction.own = frozenset(map(int, tags[0]))
+        instruction.op_name = untagged(instruction.op_name)
         merged |= {int(tag) for part in tags[1:] for tag in part}
     ties = Ties(True, doubtful=merged)
-    _adopt(computations, traced.jaxpr, ties)
+    _adopt(computations, jaxpr, ties)
     return ties
 
 
@@ -150,16 +191,23 @@ def _adopt(computations: dict[str, _hlo.Computation], jaxpr: Any, ties: Ties) ->
         return
     idle = _hlo.PLUMBING | _RESHAPING | {"divide"}  # of a division, XLA may keep 1 / y
     busy = frozenset().union(*(i.own for i in instructions if i.opcode not in idle))
-    missing = {n for n, e in enumerate(made) if e.leaf and n not in busy}
+    missing: dict[tuple[str, int], list[int]] = {}  # by primitive and size
+    reading: dict[int, set[int]] = {}  # the equations that read what each of them returns
+    for n, e in enumerate(made):
+        if e.leaf and n not in busy:
+            missing.setdefault((e.primitive, e.size), []).append(n)
+        for each in frozenset().union(*e.operands):
+            if isinstance(each, int):
+                reading.setdefault(each, set()).add(n)
     look = _Origins(computations, passed)
     for orphan in orphans:
-        fitting = [
+        size = _elements(orphan.type)
+        fitting = sorted(
             n
-            for n in sorted(missing)
-            if made[n].primitive in _REWRITTEN[orphan.opcode]
-            and made[n].size == _elements(orphan.type)
-            and n in strays.get(orphan.name, missing)
-        ]
+            for primitive in _REWRITTEN[orphan.opcode]
+            for n in missing.get((primitive, size), ())
+            if orphan.name not in strays or n in strays[orphan.name]
+        )
         same, half = [], []
         if orphan.name in strays and len(fitting) == 1:
             same = fitting
@@ -171,13 +219,12 @@ def _adopt(computations: dict[str, _hlo.Computation], jaxpr: Any, ties: Ties) ->
                 half.append(n)
         if len(same) != 1:  # XLA simplified an operand, or two are alike: who reads the result?
             readers = look.readers(orphan)
-            reading = {n: {m for m, e in enumerate(made) if _reads(e, n)} for n in same or half}
             # Its own moves of the result have its scope.
-            same = [n for n in same or half if readers & (reading[n] | {n})] or same
+            same = [n for n in same or half if readers & (reading.get(n, set()) | {n})] or same
         if len(same) == 1:
             orphan.own = frozenset(same)
             look.known.clear()
-            missing.discard(same[0])
+            missing[made[same[0]].primitive, size].remove(same[0])
         else:
             ties.doubtful |= set(same or fitting)
             if same or orphan.opcode in ("dot", "convolution"):
@@ -195,21 +242,24 @@ def _suspect(computations: dict[str, _hlo.Computation], made: list[_Made], ties:
     shown = [i for c in computations.values() if c.name not in reducers for i in c.instructions]
     shown = [i for i in shown if i.opcode not in ("parameter", "constant")]
     gone = set(range(len(made))).difference(*(i.own for i in shown))
+    alike: dict[tuple[str, int], set[int]] = {}  # by primitive, or any, and size
+    for n in gone:
+        for primitive in ("", made[n].primitive):
+            alike.setdefault((primitive, made[n].size), set()).add(n)
+    sums = {n for n in gone if made[n].primitive.startswith("cum")}
+    suspected: set[tuple[str, int]] = set()
     for i in shown:
         moved = i.opcode == "transpose" and all(made[n].primitive != "transpose" for n in i.own)
         filled = i.opcode == "broadcast" and _elements(i.type) > 1  # of a constant, folded before
         idle = i.opcode in _hlo.PLUMBING and not filled
         if idle or i.opcode == "fusion" or (i.own and not moved):
             continue
-        suspects = {n for n in gone if made[n].size == _elements(i.type)}
-        if i.opcode in ("transpose", "broadcast"):
-            name = {"transpose": "transpose", "broadcast": "broadcast_in_dim"}[i.opcode]
-            suspects = {n for n in suspects if made[n].primitive == name}
-        if i.opcode == "reduce-window":
-            sums = {n for n in gone if made[n].primitive.startswith("cum")}
-            suspects |= sums
-            ties.unknown += [i.name] if sums else []
-        ties.doubtful |= suspects
+        name = {"transpose": "transpose", "broadcast": "broadcast_in_dim"}.get(i.opcode, "")
+        suspected.add((name, _elements(i.type)))
+        if i.opcode == "reduce-window" and sums:
+            ties.doubtful |= sums
+            ties.unknown.append(i.name)
+    ties.doubtful.update(*(alike.get(each, ()) for each in suspected))
 
 
 def _of_another(equation: _Made) -> set:
@@ -220,10 +270,6 @@ def _of_another(equation: _Made) -> set:
     if equation.primitive in _SHAPE and equation.operands:
         return set(equation.operands[0])
     return set(equation.inside)
-
-
-def _reads(equation: _Made, index: int) -> bool:
-    return any(index in operand for operand in equation.operands)
 
 
 def _alike(left: list[frozenset], right: list[frozenset]) -> bool:
@@ -250,19 +296,43 @@ class _Origins:
             if i.opcode in ("fusion", "call")
             for name in i.called
         }
+        self.users: dict[str, list[_hlo.Instruction]] = {}  # by the name of an operand
+        self.passing: dict[str, list[_hlo.Instruction]] = {}  # by the name of one in `before`
+        for i in self.byname.values():
+            for each in self.given(i):
+                self.users.setdefault(each.name, []).append(i)
+            for each in self.before(i) or ():
+                self.passing.setdefault(each.name, []).append(i)
 
     def given(self, instruction: _hlo.Instruction) -> list[_hlo.Instruction]:
         return [self.byname[name] for name in instruction.operands if name in self.byname]
 
     def readers(self, orphan: _hlo.Instruction) -> set[int]:
-        """The equations whose instructions read the result of one without a scope."""
-        mine = ("orphan", orphan.name)
-        return {
-            index
-            for i in self.byname.values()
-            for index in i.own
-            if any(mine in self(operand, index) for operand in self.given(i))
-        }
+        """The equations whose instructions read the result of one without a scope.
+
+        It follows the result, as `_find` follows a value back: past instructions of no equation,
+        and past the moves of the one equation that reads it.
+        """
+        found: set[int] = set()
+        todo: list[tuple[str, int | None]] = [(orphan.name, None)]
+        seen = set(todo)
+        while todo:
+            name, through = todo.pop()
+            for i in self.users.get(name, ()):
+                found |= i.own if through is None else i.own & {through}
+            for i in self.passing.get(name, ()):
+                beyond = through
+                if not self._reciprocal(i):
+                    if i.own:
+                        (beyond,) = i.own
+                        if through not in (None, beyond):
+                            continue
+                    elif i.opcode in _REWRITTEN:
+                        continue
+                if (i.name, beyond) not in seen:
+                    seen.add((i.name, beyond))
+                    todo.append((i.name, beyond))
+        return found
 
     def __call__(self, i: _hlo.Instruction, through: int) -> frozenset:
         """`through`: the equation whose own moves of its operands are looked through."""
@@ -272,7 +342,7 @@ class _Origins:
         return self.known[i.name, through]
 
     def _find(self, i: _hlo.Instruction, through: int) -> frozenset:
-        if i.opcode == "divide" and len(self.given(i)) == 2 and self._is_one(self.given(i)[0]):
+        if self._reciprocal(i):
             return self(self.given(i)[1], through)
         if i.own and i.own != frozenset({through}):
             (index,) = i.own
@@ -280,22 +350,31 @@ class _Origins:
         if i.opcode == "constant":
             size = _elements(i.type)
             return frozenset({("input", size)}) if size > 1 else frozenset()
+        if i.opcode in _REWRITTEN and not i.own:
+            return frozenset({("orphan", i.name)})
+        before = self.before(i)
+        if before is None:
+            return frozenset({("input", _elements(i.type))})
+        return frozenset().union(*(self(each, through) for each in before))
+
+    def before(self, i: _hlo.Instruction) -> list[_hlo.Instruction] | None:
+        """Those whose value it hands on or is made of; None if it comes from outside."""
+        if self._reciprocal(i):
+            return self.given(i)[1:]
         if i.opcode == "parameter":
             caller = self.callers.get(self.home[i.name].name)
             given = self.given(caller) if caller else []
             number = int(i.operands[0])
-            if number < len(given):
-                return self(given[number], through)
-            return frozenset({("input", _elements(i.type))})
+            return [given[number]] if number < len(given) else None
         carried = any(whole.opcode == "parameter" for whole in self.given(i))
         if i.opcode == "get-tuple-element" and carried:  # round a loop
-            return frozenset({("input", _elements(i.type))})
+            return None
         if i.opcode in ("fusion", "call"):
-            root = next(r for r in self.computations[i.called[0]].instructions if r.root)
-            return self(root, through)
-        if i.opcode in _REWRITTEN and not i.own:
-            return frozenset({("orphan", i.name)})
-        return frozenset().union(*(self(o, through) for o in self.given(i)))
+            return [next(r for r in self.computations[i.called[0]].instructions if r.root)]
+        return self.given(i)
+
+    def _reciprocal(self, i: _hlo.Instruction) -> bool:
+        return i.opcode == "divide" and len(self.given(i)) == 2 and self._is_one(self.given(i)[0])
 
     def _is_one(self, i: _hlo.Instruction) -> bool:
         while i.opcode == "broadcast" and self.given(i):
@@ -303,6 +382,7 @@ class _Origins:
         return i.opcode == "constant" and i.operands == ["1"]
 
 
+@functools.lru_cache(maxsize=4096)
 def _elements(type_: str) -> int:
     dims = re.search(r"\[([\d,]*)\]", type_)
     if not dims:

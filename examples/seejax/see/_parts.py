@@ -132,7 +132,37 @@ class Chart:
     end: str
 
 
-Part = Pane | Table | Chart
+@dataclasses.dataclass(frozen=True, slots=True)
+class Branch:
+    """A row of an outline, and those below it.
+
+    Attributes:
+      path: its name with those above it, by which it can be looked for.
+      cells: what stands in its columns.
+      covers: numbers of all that lies in it.
+    """
+
+    name: str
+    path: str
+    cells: tuple[str, ...]
+    covers: tuple[int, ...]
+    branches: tuple["Branch", ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outline:
+    """A tree whose branches open and close; text shows as many levels as fit.
+
+    A picture that begins with one is long: a page can search in it.
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    root: Branch
+    rest: str
+
+
+Part = Pane | Table | Chart | Outline
 
 
 def text(spans: Iterable[Span]) -> str:

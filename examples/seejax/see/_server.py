@@ -17,24 +17,6 @@ from seejax.see._html import _said
 
 NUMBERS = "array arguments: floats are standard normal, integers 0, booleans True"
 
-SHELL = """\
-<!doctype html><html lang="{lang}" class="see-page"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
-{assets}<style>{css}</style></head>
-<body data-version="{version}"><main>{body}</main>{ended}</body></html>
-"""
-CSS = """\
-body{margin:0;padding:1em;background:light-dark(#fff,#111316);color:var(--see-fg);
-font:14px/1.5 system-ui,sans-serif}
-.see{margin:0}
-.old>.see{filter:grayscale(1);outline:2px dashed var(--see-bad);outline-offset:4px}
-#said,#ended{position:sticky;bottom:0;max-height:45vh;overflow:auto;margin:1em 0 0;padding:.6em 1em;
-border:1px solid;border-radius:8px;background:var(--see-badbg);
-color:var(--see-bad)}
-#said pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:.4em 0 0}
-#ended{position:fixed;inset:0 0 auto;margin:0}
-#note{color:var(--see-dim)}
-"""
 SCRIPT = """\
 (() => {
   const main = document.querySelector("main"), ended = document.querySelector("#ended");
@@ -79,15 +61,7 @@ def _note(answer: dict[str, Any]) -> str:
 
 def whole(title: str, lang: str, answer: dict[str, Any]) -> str:
     """A page of one picture, which needs nothing else and follows nothing."""
-    return SHELL.format(
-        lang=lang,
-        title=_html.escape(title),
-        assets=_html.ASSETS,
-        css=CSS,
-        version="",
-        body=answer["html"] + _note(answer),
-        ended="",
-    )
+    return _html.page(title, lang, answer["html"] + _note(answer))
 
 
 class Shown:
@@ -128,15 +102,9 @@ class Shown:
         state = self.state()
         assets = '<link rel="stylesheet" href="/see.css"><script src="/see.js" defer></script>'
         ended = f'<p id="ended" role="status" hidden>{_said("the command has ended")}</p>'
-        return SHELL.format(
-            lang=self.lang,
-            title=_html.escape(state["title"]),
-            assets=assets + '<script src="/page.js" defer></script>',
-            css=CSS,
-            version=state["version"],
-            body=state["html"],
-            ended=ended,
-        )
+        assets += '<script src="/page.js" defer></script>'
+        title, version, body = (state[key] for key in ("title", "version", "html"))
+        return _html.page(title, self.lang, body, assets, version, ended)
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -24,6 +24,7 @@ import jax
 _JAX = os.path.dirname(jax.__file__) + os.sep
 _MACHINERY = tuple(os.path.join(_JAX, "_src", name) for name in ("core.py", "interpreters"))
 _HERE = os.path.dirname(__file__) + os.sep
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _LIBRARIES = tuple(
     sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
@@ -76,6 +77,12 @@ def innermost_function(f: Any) -> Any:
             return type(f).__call__
         else:
             return f
+
+
+def is_linen(f: Any) -> bool:
+    """A module of Flax Linen itself, bound to parameters or not: `jax.jit` refuses both."""
+    kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(f).__mro__}
+    return "flax.linen.module.Module" in kinds
 
 
 def _applied(method: Any) -> Any:
@@ -140,6 +147,26 @@ def family(file: str) -> str:
     if re.search(r"(^|[/\\<])ipython-input-\d+", file):
         return "<ipython-input->"
     return re.sub(r"\d+", "", file) if file.startswith("<") else file
+
+
+def beyond(frames: list[Frame], ours: list[Frame]) -> list[CodeType]:
+    """The outermost function of another package that the innermost of our frames calls, if any."""
+    if not ours or ours[-1] not in frames:
+        return []
+    inside = frames[len(frames) - frames[::-1].index(ours[-1]) :]
+    others = (code for code, _ in inside if not internal(code.co_filename))
+    return [code for code in others if library(code.co_filename)][:1]
+
+
+def short(file: str) -> str:
+    """What a file is called; the cells of a notebook have numbers for names.
+
+    >>> short("/home/me/lib/model.py"), short("/tmp/ipykernel_7/123.py")
+    ('model.py', 'notebook')
+    """
+    if family(file) != file and not file.startswith("<stdin"):
+        return "notebook"
+    return os.path.basename(file)
 
 
 # --- is the file still what was imported?
@@ -238,6 +265,18 @@ class World:
                     if 2 * times > len(stacks):
                         self.code, self.families = code, {family(code.co_filename)}
                         return
+
+    def include(self, stacks: list[list[Frame]]) -> None:
+        """Takes in every file of the reader that f calls: those of a model beside its training.
+
+        What f was called by is not of f, so a stack counts from f on.
+        """
+        for stack in stacks:
+            entered = [i for i, (code, _) in enumerate(stack) if code is self.code]
+            for code, _ in stack[entered[-1] :] if entered else ():
+                file = code.co_filename
+                if not library(file) and not file.startswith(_PACKAGE):
+                    self.families.add(family(file))
 
     def _first(
         self, stack: list[Frame], foreign: Callable[[str], bool], entered: bool

@@ -1,6 +1,7 @@
 """StableHLO, the text that JAX hands to the compiler, as lines that know their equations."""
 
 import dataclasses
+import hashlib
 import re
 from typing import Any
 
@@ -97,6 +98,43 @@ def _own(place: str, names: dict[str, str]) -> frozenset[int]:
         return frozenset({int(tags[-1])})
     inner = (_own(each, names) for each in re.findall(r"#loc\d+", body))
     return next(filter(None, inner), frozenset())
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two modules are one program, whatever their functions are called.
+
+    A function that one of them has once for two calls, the other may have twice.
+
+    >>> call = "  func.func public @main() {\\n    call @%s()\\n  }\\n"
+    >>> function = "  func.func private @%s() {\\n    %%0 = stablehlo.%s %%a\\n  }\\n"
+    >>> sine = "module @m {\\n" + call % "f" + function % ("f", "sine") + "}\\n"
+    >>> same(sine, "module @m {\\n" + call % "g" + function % ("g", "sine") + "}\\n")
+    True
+    >>> same(sine, sine.replace("sine", "cosine"))
+    False
+    """
+    return _meaning(one) == _meaning(other)
+
+
+def _meaning(text: str) -> tuple[str, str]:
+    """What stands around the functions, and the main one with each call written as its function."""
+    around, *functions = re.split(r"^(?=  func\.func )", text, flags=re.MULTILINE)
+    bodies: dict[str, str] = {}
+    for function in functions:
+        function, end, rest = function.partition("\n  }\n")
+        around += rest
+        if head := re.match(rf"  func\.func \w+ {_NAME}", function):
+            bodies[head[1]] = function[: head.start(1)] + function[head.end(1) :] + end
+    known: dict[str, str] = {}
+
+    def digest(name: str) -> str:
+        if name not in known:
+            known[name] = ""  # a circle of calls has no meaning of its own
+            whole = re.sub(_NAME, lambda m: digest(m[1]) if m[1] in bodies else m[0], bodies[name])
+            known[name] = hashlib.sha256(whole.encode()).hexdigest()
+        return known[name]
+
+    return around, digest("main") if "main" in bodies else text
 
 
 def lines(traced: Any, text: str) -> tuple[list[Line], bool]:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from seejax.see import _hlo, _jax_private, _jaxpr, _match_hlo, _source, _stablehlo
-from seejax.see._i18n import count
+from seejax.see._i18n import count, number, size
 from seejax.see._locate import Placed, Places
-from seejax.see._parts import Line, Pane, Span, Spans, joined
+from seejax.see._modules import Module, modules
+from seejax.see._parts import Branch, Column, Line, Outline, Pane, Span, Spans, joined
 from seejax.see._picture import Picture
 
 
@@ -31,6 +32,10 @@ class Equation(Placed):
     stablehlo: tuple[str, ...] = ()
 
 
+_BIG = 100  # equations from which on a picture shows the modules that they are in
+_FEW = 2000  # lines of HLO up to which all are shown
+
+
 class Trace(Picture):
     """What `see.trace` returns.
 
@@ -38,7 +43,10 @@ class Trace(Picture):
       jaxpr: the `ClosedJaxpr`, or None if tracing failed.
       stablehlo: what JAX hands to the compiler, as it prints it; "" if it was not asked for.
       hlo: the optimized HLO as XLA prints it, "" if there is none.
+      arguments: what each input of the jaxpr is called: `x`, or with its path `params['w']`.
       equations: tuple of `Equation`, those inside others included.
+      modules: the program as a tree of modules, with what each has to compute; None if tracing
+        failed. A program of more than 100 equations is drawn with it.
       exact: the HLO was tied to the equations one by one. If not, `doubt` says so on the picture:
         by primitive and source line then, or with a few instructions that XLA made of an
         equation without a trace.
@@ -61,7 +69,9 @@ class Trace(Picture):
         self.stablehlo = ""
         self.hlo = ""
         self.error: Exception | None = None
+        self.arguments: tuple[str, ...] = ()
         self.equations: tuple[Equation, ...] = ()
+        self.modules: Module | None = None
         self.exact = False
         self._places = Places(f)
         self._rows: list[_hlo.Row] = []
@@ -79,25 +89,26 @@ class Trace(Picture):
             self._places.blame(error)
             return
         self.jaxpr = traced.jaxpr
+        self.arguments = _jaxpr.input_names(self.jaxpr, f, args, kwargs)
         self._places.locate(_jax_private.opened(self.jaxpr).eqns)
+        self.modules = modules(self.jaxpr, self._places.nodes, f)
         try:
             lowered = traced.lower()
             if stablehlo:
                 self.stablehlo = lowered.as_text()
                 self._lowered = _stablehlo.lines(traced, self.stablehlo)
-            self.hlo = lowered.compile().as_text()
+            self.hlo, computations, self._ties = _match_hlo.compiled(
+                traced, lowered, len(self._places.nodes)
+            )
         except Exception as error:
             self.error = error
             self._places.blame(error)
             return
-        computations = _hlo.parse(self.hlo)
-        nodes = self._places.nodes
-        self._ties = _match_hlo.tie(traced, self.hlo, computations, len(nodes))
         self.exact = self._ties.exact and not self._ties.unknown
         if not self._ties.exact:
             places = [
                 (n.eqn.primitive.name, (n.span.file, n.span.line) if n.span else None)
-                for n in nodes
+                for n in self._places.nodes
             ]
             _match_hlo.by_line(self.hlo, computations, places)
         self._rows = _hlo.rows(computations)
@@ -122,6 +133,7 @@ class Trace(Picture):
         self._kernels = {name: i for i, name in enumerate(kernels, 1)}
         self._fusions = {row.instruction.name: i for i, row in enumerate(fusions, 1)}
         self._gone = self._without_hlo()
+        self._long = len(rows) > _FEW
 
     def _without_hlo(self) -> set[int]:
         """Equations with no line of HLO of their own: folded, never needed, or merged with another.
@@ -172,8 +184,10 @@ class Trace(Picture):
 
     # --- what it shows
 
-    def parts(self) -> Iterator[Pane]:
+    def parts(self) -> Iterator[Outline | Pane]:
         places = self._places
+        if self.modules and self.modules.equations > _BIG:
+            yield _outline(self.modules)
         lines = tuple(places.source_lines(self._message() if self.error else ()))
         yield Pane("Python source", lines, places.no_source(), ".equations")
         if self.jaxpr is not None:
@@ -195,7 +209,9 @@ class Trace(Picture):
         return tuple([line for line in text.splitlines() if line.strip()][:4])
 
     def _jaxpr_lines(self) -> Iterator[Line]:
-        for row in _jaxpr.rows(self.jaxpr):
+        inputs = zip(_jax_private.opened(self.jaxpr).invars, self.arguments, strict=False)
+        paths = {var: path for var, path in inputs if not path.isidentifier()}
+        for row in _jaxpr.rows(self.jaxpr, paths=paths):
             if row.index is None:
                 yield Line(row.spans, depth=row.depth, dim=True)
                 continue
@@ -230,7 +246,12 @@ class Trace(Picture):
             )
 
     def _hlo_lines(self, rows: list[_hlo.Row], depth: int) -> Iterator[Line]:
+        """Of a long program without parameters, and each fusion as one line."""
+        if self._long and depth == 0:
+            yield Line((Span("parameters, and what is inside fusions: .hlo", word=True),), dim=True)
         for row in rows:
+            if self._long and row.instruction.opcode == "parameter":
+                continue
             if row.heading:
                 yield Line((Span(row.heading, "t"),), depth=depth, dim=True, boxed=depth > 0)
             gutter = self._places.gutter(row.own)
@@ -245,7 +266,8 @@ class Trace(Picture):
                 dim=row.plumbing or not row.own,
                 boxed=depth > 0,
             )
-            yield from self._hlo_lines(row.nested, depth + 1)
+            if not self._long or row.instruction.opcode != "fusion":
+                yield from self._hlo_lines(row.nested, depth + 1)
 
     def _label(self, gutter: Spans, indices: Iterable[int], kernels: Iterable[str]) -> Spans:
         """What a screen reader adds to the line: its counterparts."""
@@ -255,6 +277,19 @@ class Trace(Picture):
             text = f"fusion {number}" if number else f"kernel {self._kernels[kernel]}"
             said.append((Span(text, word=True),))
         return joined(said, " · ")
+
+
+def _outline(module: Module) -> Outline:
+    titles = "module", "equations", "FLOPs", "results in bytes"
+    columns = tuple(Column(title, number=title != "module") for title in titles)
+    return Outline("modules", columns, _branch(module), ".modules")
+
+
+def _branch(module: Module) -> Branch:
+    least = "" if module.bounded else "≥ "
+    cells = str(module.equations), least + number(module.flops), least + size(module.bytes)
+    below = tuple(map(_branch, module.modules))
+    return Branch(module.name, module.path, cells, tuple(module.numbers), below)
 
 
 def _kernels(rows: list[_hlo.Row]) -> tuple[str, ...]:
@@ -274,19 +309,20 @@ def trace(
 ) -> Trace:
     """Python source, jaxpr and optimized HLO of f side by side; point at a line to see its others.
 
-    Nothing is executed: f is traced, and compiled twice, for these arguments, which may be arrays
-    or `jax.ShapeDtypeStruct`; the second program is the first with the numbers of the equations
-    in it. A function that fails to trace is shown with JAX's error at its line.
+    Nothing is executed: f is traced and compiled once for these arguments, which may be arrays or
+    `jax.ShapeDtypeStruct`. What is compiled is f's program with the numbers of its equations as
+    names of scopes. A function that fails to trace is shown with JAX's error at its line.
 
     Args:
-      f: any function JAX can trace: plain, jitted, under grad or vmap, a partial, a method.
+      f: any function JAX can trace: plain, jitted, under grad or vmap, a partial, a method; a
+        module of Equinox or Flax NNX; of Flax Linen its `apply`.
       args, kwargs: its arguments.
       static_argnums, static_argnames: as for `jax.jit`; a jitted f has its own.
       stablehlo: show the program between the two as well, which JAX hands to the compiler.
     Returns:
       `Trace`: `.jaxpr`, `.stablehlo`, `.hlo`, `.equations`, `.error`.
     Raises:
-      TypeError: f is not callable.
+      TypeError: f is not callable, or a Linen module and not its `apply`.
     Source: lines from the frames JAX records with each equation; HLO from the scope of each
       instruction, after giving every equation a scope of its own.
 
@@ -301,6 +337,12 @@ def trace(
     """
     if not callable(f):
         raise TypeError(f"see.trace needs a function, got {type(f).__name__}")
+    if _source.is_linen(f):
+        raise TypeError(
+            f"JAX takes no Linen module as a function; write see.trace({type(f).__name__}(…).apply,"
+            " params, x), where params is what its init returned"
+        )
+    f, args = _jaxpr.callable_tree(f, args)
     given = {"static_argnums": static_argnums, "static_argnames": static_argnames}
     options = {name: value for name, value in given.items() if value is not None}
     return Trace(f, args, kwargs, options, stablehlo)
