@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from bs4 import BeautifulSoup
+from jax.experimental import pallas as pl
 from playwright.sync_api import expect
 from test_browser import contrast
 
@@ -88,6 +89,25 @@ def made_of_parts(name):
         picture = see.memory(program, odd, jnp.ones(3000), donate_argnums=(0, 1))
         picture.name = HOSTILE
         return picture
+    if name.startswith("kernel"):
+        odd = {HOSTILE: jnp.ones((4, 8)), "b": jnp.ones(7)}
+
+        def body(x, y, o):
+            o[...] = x[HOSTILE][...] + y[...]
+
+        def launch(x, y):
+            spec = pl.BlockSpec((2, 4), lambda i, j: (i, j))
+            specs = [{HOSTILE: spec, "b": pl.BlockSpec((4,), lambda i, j: (j + i,))}, spec]
+            return pl.pallas_call(body, y, grid=(2, 2), in_specs=specs, out_specs=spec)(x, y)
+
+        f = (
+            launch
+            if name == "kernel"
+            else jax.vmap(lambda x, y: launch(x, launch(x, y)), (None, 0))
+        )
+        picture = see.kernel(f, odd, jnp.ones((4, 8) if name == "kernel" else (3, 4, 8)))
+        picture.name = HOSTILE
+        return picture
     if name.startswith("shards"):
         mesh = jax.make_mesh((4, 2), (HOSTILE, "y"))
         x, w = jnp.ones((8, 4096)), jnp.ones((2, 4, 6))
@@ -129,6 +149,8 @@ NAMES = [
     "shards",
     "shards of a tree",
     "timeline",
+    "kernel",
+    "kernels",
 ]
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from seejax.see._calls import Call, Calls, calls
     from seejax.see._grad import Crossing, Grad, Step, grad
     from seejax.see._html import ASSETS, STATIC
+    from seejax.see._kernel import Kernel, Launch, Operand, kernel
     from seejax.see._keys import Keys, Node, Use, keys
     from seejax.see._memory import Argument, Memory, Need, memory
     from seejax.see._picture import Picture
@@ -39,12 +40,15 @@ __all__ = [
     "Equation",
     "Event",
     "Grad",
+    "Kernel",
     "Keys",
+    "Launch",
     "Layout",
     "Leaf",
     "Memory",
     "Need",
     "Node",
+    "Operand",
     "Operation",
     "Picture",
     "Shards",
@@ -56,6 +60,7 @@ __all__ = [
     "axes",
     "calls",
     "grad",
+    "kernel",
     "keys",
     "memory",
     "shards",

@@ -346,6 +346,15 @@ def _memory(f: Any, args: list, kwargs: dict, request: Request) -> Any:
     return see.memory(jitted, *args, **kwargs)
 
 
+def _kernel(f: Any, args: list, kwargs: dict, request: Request) -> Any:
+    import jax
+
+    from seejax import see
+
+    jitted = jax.jit(f, static_argnames=request.static) if request.static else f
+    return see.kernel(jitted, *args, **kwargs)
+
+
 def _timeline(f: Any, args: list, kwargs: dict, request: Request) -> Any:
     """Two calls: the first one compiles."""
     import jax
@@ -368,6 +377,7 @@ PICTURES: dict[str, tuple[Callable[..., Any], bool]] = {  # name: what draws it,
     "keys": (_keys, True),
     "memory": (_memory, False),
     "timeline": (_timeline, True),
+    "kernel": (_kernel, False),
 }
 
 

@@ -196,6 +196,22 @@ CHINESE = {
     "{} deleted": "{} 个已删除",
     "{} device of other processes, in brackets": "{} 个设备属于其他进程（写在括号里）",
     "{} devices of other processes, in brackets": "{} 个设备属于其他进程（写在括号里）",
+    # kernel
+    "{} program": "{} 个程序",
+    "{} programs": "{} 个程序",
+    "blocks": "各块",
+    "block": "块",
+    "grid": "网格",
+    "scratch": "暂存",
+    "result": "结果",
+    "programs, in order": "程序，按顺序",
+    "reaches outside of {}": "超出了 {}",
+    "a block lies outside of its array": "有一块在数组外面",
+    "programs that may run at once get the same block of a result": (
+        "可能同时运行的程序拿到结果的同一块"
+    ),
+    "a block of a result is left, and given again later": "结果的一块交出之后，又再次发给程序",
+    "a block of a result is given to no program": "结果有一块没有发给任何程序",
     # timeline
     "{} run": "{} 次运行",
     "{} runs": "{} 次运行",

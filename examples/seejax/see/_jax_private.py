@@ -1,7 +1,8 @@
 """The only file that imports JAX's private modules, or reads its private attributes.
 
 `JaxprEqn.source_info` says where an equation comes from, `Traced._params` what a jitted function
-carries besides its program, and only JAX itself knows what its caches compare. None of them has a
+carries besides its program, `grid_mapping` how a Pallas kernel
+cuts its arrays, and only JAX itself knows what its caches compare. None of them has a
 public counterpart; tests fail here first when JAX changes one.
 
 What else is not promised stands where it is read: the text of optimised HLO in `_hlo.py` and
@@ -13,6 +14,7 @@ options in `_signature.py`; the text of a type, as in `float32[8@d]`, in `_signa
 
 import contextlib
 import copy
+import dataclasses
 import inspect
 import os
 import re
@@ -133,6 +135,89 @@ def argument_paths(jaxpr: Any) -> tuple[str, ...]:
     """What JAX calls each argument of a program: `state['w']`; () if it does not say."""
     info = getattr(opened(jaxpr), "debug_info", None)
     return tuple(map(str, getattr(info, "arg_names", None) or ()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Mapping:
+    """How one array is cut into blocks: for each axis (class, size, padding in front)."""
+
+    ref: str
+    shape: tuple[int, ...]
+    dtype: Any
+    dims: tuple[tuple[str, int, int], ...]
+    index: Any  # a ClosedJaxpr: from the numbers of a program to those of its block
+    result: bool
+    space: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Launch:
+    """What a `pallas_call` says of its grid."""
+
+    name: str
+    grid: tuple[Any, ...]
+    parallel: tuple[bool, ...]
+    mappings: tuple[Mapping, ...]
+    scratch: tuple[Any, ...]
+
+
+WHOLE = ("any", "hbm")
+"""Memory in which a kernel gets the whole array."""
+
+
+def pallas_calls(jaxpr: Any) -> Iterator[Any]:
+    """The equations that launch a Pallas kernel, in order; those inside others included."""
+    for eqn in opened(jaxpr).eqns:
+        if eqn.primitive.name == "pallas_call":
+            yield eqn
+            continue
+        for _, inner in subjaxprs(eqn):
+            yield from pallas_calls(inner)
+
+
+def launch(eqn: Any) -> Launch:
+    """The grid of a `pallas_call`, and the blocks of its arguments and results."""
+    said, inner = eqn.params["grid_mapping"], eqn.params["jaxpr"]
+    skipped, inputs = said.num_index_operands, said.num_inputs
+    names = [name.removeprefix("refs_") for name in argument_paths(inner)]
+    names += [f"ref {i}" for i in range(len(names), len(inner.invars))]
+    mappings = []
+    for i, each in enumerate(said.block_mappings):
+        array, ref = each.array_aval, each.transformed_block_aval
+        dims = (_block_dim(dim) for dim in each.block_shape)
+        space = str(getattr(ref, "memory_space", None) or "").removeprefix("default")
+        mapping = Mapping(
+            names[skipped + i],
+            tuple(array.shape),
+            array.dtype,
+            tuple(dims),
+            each.index_map_jaxpr,
+            i >= inputs,
+            "" if space == "None" else space,
+        )
+        mappings.append(mapping)
+    found = made_by(inner)
+    name = eqn.params.get("name") or (found[0] if found else "kernel")
+    declared = _parallel(eqn.params.get("compiler_params"), len(said.grid))
+    scratch = tuple(getattr(aval, "inner_aval", aval) for aval in said.scratch_avals)
+    return Launch(name, tuple(said.grid), declared, tuple(mappings), scratch)
+
+
+def _block_dim(dim: Any) -> tuple[str, int, int]:
+    kind = type(dim).__name__
+    padding = getattr(dim, "padding", None) or (0, 0)
+    return kind, 1 if kind == "Squeezed" else getattr(dim, "block_size", 0), padding[0]
+
+
+def _parallel(params: Any, axes: int) -> tuple[bool, ...]:
+    """Which axes of the grid the compiler may run at once; `vmap` adds its axes in front."""
+    if "triton" in type(params).__module__:
+        return (True,) * axes
+    declared = [
+        str(getattr(s, "value", s)) for s in getattr(params, "dimension_semantics", ()) or ()
+    ]
+    at_once = ["parallel" in each for each in declared]
+    return (False,) * (axes - len(at_once)) + tuple(at_once[:axes])
 
 
 @contextlib.contextmanager
