@@ -130,6 +130,40 @@ def test_marks_and_threads_have_their_lanes(a):
     assert "thread 2" in str(t) and "线程 2" in t.html()
 
 
+def test_steps_and_named_annotations_are_marks(a):
+    def load(n):
+        with jax.profiler.TraceAnnotation("load", batch=n):
+            time.sleep(0.01)
+
+    def steps():
+        for n in range(3):
+            with jax.profiler.StepTraceAnnotation("train", step_num=n):
+                load(n)
+                work(a).block_until_ready()
+        with jax.profiler.StepTraceAnnotation("last"), jax.profiler.TraceAnnotation("other"):
+            pass
+
+    with see.timeline("load") as t:
+        steps()
+        thread = threading.Thread(target=load, args=(3,))
+        thread.start(), thread.join()
+    marks = [event for event in t.events if event.kind == "mark"]
+    loads = [event for event in marks if event.name == "load"]
+    trains = [event for event in marks if event.name.startswith("train")]
+    assert [event.name for event in trains] == ["train 0", "train 1", "train 2"]
+    assert len(loads) == 4 and len(marks) == 8 and marks[-2].name == "last"
+    assert [event.lane for event in loads] == ["Python"] * 3 + ["thread 2"]
+    for load_, train in zip(loads, trains, strict=False):
+        assert train.start_us <= load_.start_us and load_.end_us <= train.end_us
+    assert len([call for call in t.calls if call.name == "work"]) == 3  # not hidden by a step
+    assert "train 1" in str(t)
+    with see.timeline() as t:
+        steps()
+    assert len([event for event in t.events if event.kind == "mark"]) == 4
+    with pytest.raises(TypeError, match="must be a string, not 3"):
+        see.timeline(3)
+
+
 def test_each_device_has_its_lane(a):
     assert len(jax.devices()) == 8
     on_three = jax.device_put(a, jax.devices()[3])

@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -22,7 +22,8 @@ class Event:
     Attributes:
       kind: on a lane of Python `call` (a jitted function, or an operation outside of one), `trace`,
         `lower` and `compile` (inside a call), `read` (values are fetched for Python), `wait`
-        (for one array), `mark` (`Timeline.mark`); on a lane of a device `run`, one program.
+        (for one array), `mark` (`Timeline.mark`, a step, an annotation that was asked for); on a
+        lane of a device `run`, one program.
       name: of the function, of the program or of the mark.
       lane: `Python`, the thread that recorded; `thread 2`, …; `device 0`, ….
       start_us, end_us: microseconds since the recording began.
@@ -52,12 +53,12 @@ def listen(event: str, duration_secs: float, **_: Any) -> None:
             pass
 
 
-def events_of(planes: Iterable[Any]) -> tuple[tuple[Event, ...], int]:
+def events_of(planes: Iterable[Any], names: Collection[str] = ()) -> tuple[tuple[Event, ...], int]:
     """The events of the planes by start, and how many programs had not ended.
 
-    A thread of Python has calls or marks. A run is all that carries one number of a run on one
-    device, once its executor says that it is complete; on the CPU that is done by whichever thread
-    was free, or by the one that called.
+    Events called one of `names` are marks. A thread of Python has calls or marks. A run is all that
+    carries one number of a run on one device, once its executor says that it is complete; on the
+    CPU that is done by whichever thread was free, or by the one that called.
     """
     host: list[tuple[bool, list[Event]]] = []
     pieces: dict[tuple[Any, Any], list[tuple[Any, int, dict]]] = {}
@@ -68,7 +69,9 @@ def events_of(planes: Iterable[Any]) -> tuple[tuple[Event, ...], int]:
         read = [(event, dict(event.stats)) for event in line.events]
         mine = [e for e, stats in read if stats.get("seejax") == "timeline"]
         begin = mine[0].start_ns if mine else begin
-        host.append((bool(mine), sorted(_python(read), key=lambda e: (e.start_us, -e.end_us))))
+        host.append(
+            (bool(mine), sorted(_python(read, names), key=lambda e: (e.start_us, -e.end_us)))
+        )
         for e, stats in read:
             if "ExecuteHelperOnSingleDevice" in e.name:
                 dispatches.append((thread, e.start_ns, e.start_ns + e.duration_ns))
@@ -127,12 +130,15 @@ def _names(calls: Iterable[str]) -> Callable[[str], str]:
     return found
 
 
-def _python(read: list[tuple[Any, dict]]) -> Iterator[Event]:
+def _python(read: list[tuple[Any, dict]], names: Collection[str]) -> Iterator[Event]:
     """What is known on the line of one thread, in its own time."""
     waiting: dict[Any, float] = {}
     for e, stats in sorted(read, key=lambda pair: pair[0].start_ns):
         start, end = e.start_ns / 1e3, (e.start_ns + e.duration_ns) / 1e3
-        if stats.get("seejax") == "mark":
+        if stats.get("_r") == 1:  # a StepTraceAnnotation
+            name = f"{e.name} {stats['step_num']}" if "step_num" in stats else e.name
+            yield Event("mark", name, "", start, end)
+        elif stats.get("seejax") == "mark" or e.name in names:
             yield Event("mark", e.name, "", start, end)
         elif stats.get("seejax") == "phase":
             yield Event(e.name, e.name, "", start - stats["ns"] / 1e3, start)

@@ -32,7 +32,8 @@ class Timeline(Picture):
     kind = "timeline"
     name = "timeline"
 
-    def __init__(self) -> None:
+    def __init__(self, names: tuple[str, ...] = ()) -> None:
+        self._names = names
         self._events: tuple[Event, ...] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._mark: Any = None
@@ -86,7 +87,7 @@ class Timeline(Picture):
             planes = [plane for profile in profiles for plane in profile.planes]
             with warnings.catch_warnings():  # of jaxlib's; as an error it would end the process
                 warnings.simplefilter("ignore", DeprecationWarning)
-                self._events, self.unfinished = events_of(planes)
+                self._events, self.unfinished = events_of(planes, self._names)
         except Exception:
             if error is None:
                 raise
@@ -163,13 +164,17 @@ class Timeline(Picture):
         yield Pane("events", tuple(line for _, line in lines), rest="events")
 
 
-def timeline() -> Timeline:
+def timeline(*names: str) -> Timeline:
     """Records what a `with` block does: when Python calls, and when the devices run.
 
+    Args:
+      names: of annotations (`jax.profiler.TraceAnnotation`) that get a bar too. A
+        `StepTraceAnnotation` has one anyway, called by its name and its `step_num`.
     Returns:
       A `Timeline`. An exception in the block passes through, with what had happened by then kept.
     Raises:
       RuntimeError: another profile is running; or the timeline was used before.
+      TypeError: a name is no string.
 
     A program that has not ended with the block is not shown, only counted: wait for its result
     inside. Of one on several devices, the parts that have not ended may not be counted either. One
@@ -192,7 +197,10 @@ def timeline() -> Timeline:
     >>> t.runs[0].start_us > t.calls[0].start_us
     True
     """
-    return Timeline()
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of an annotation must be a string, not {name!r}")
+    return Timeline(names)
 
 
 def _rows(events: tuple[Event, ...]) -> Iterator[tuple[str, int, list[Event]]]:
