@@ -438,8 +438,8 @@ def _files(script: str, module: str) -> list[str]:
     """The script and the modules beside it, and from where we are called, that it imported."""
     _, root = _named(Path(script), module)
     files = {script: None}
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None) or ""
+    for loaded in list(sys.modules.values()):
+        file = getattr(loaded, "__file__", None) or ""
         if file.endswith(".py") and (_ours(file, root) or _ours(file, Path.cwd())):
             files[file] = None
     return list(files)[:200]

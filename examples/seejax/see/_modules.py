@@ -49,7 +49,7 @@ class Module:
 def modules(jaxpr: Any, nodes: Sequence[Node], f: Any) -> Module:
     """The whole program as a module; `nodes` are its equations, depth first."""
     root = Module(_source.name(f), "")
-    known = {(): root}
+    known: dict[tuple[str, ...], Module] = {(): root}
     numbers = iter(range(len(nodes)))
 
     def chain(path: tuple[str, ...]) -> list[Module]:
