@@ -21,7 +21,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from seejax import see
-from seejax.see import _hlo, _jax_private, _match_hlo, _stablehlo
+from seejax.see import _hlo, _html, _jax_private, _match_hlo, _stablehlo
 
 X = jnp.linspace(0.1, 0.9, 4)
 Y = jnp.array([0.2, 0.3, 0.4, 0.1])
@@ -1169,7 +1169,9 @@ def test_what_vjp_and_linearize_return_shows_the_function():
     assert all(e.backward for e in see.trace(jax.vjp(f, X)[1], X).equations)
 
 
-def test_each_pane_names_the_attribute_that_has_the_rest():
+def test_each_pane_names_the_attribute_that_has_the_rest(monkeypatch):
+    monkeypatch.setattr(_html, "_MOST_SEARCHED", 400)
+
     def long(x):
         for _ in range(500):
             x = jnp.sin(x)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from seejax.see._kernel import Kernel, Launch, Operand, kernel
     from seejax.see._keys import Keys, Node, Use, keys
     from seejax.see._memory import Argument, Memory, Need, memory
+    from seejax.see._modules import Module
     from seejax.see._picture import Picture
     from seejax.see._profile import Event
     from seejax.see._shards import Block, Layout, Shards, shards
@@ -46,6 +47,7 @@ __all__ = [
     "Layout",
     "Leaf",
     "Memory",
+    "Module",
     "Need",
     "Node",
     "Operand",

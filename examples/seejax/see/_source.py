@@ -161,7 +161,7 @@ def beyond(frames: list[Frame], ours: list[Frame]) -> list[CodeType]:
 def short(file: str) -> str:
     """What a file is called; the cells of a notebook have numbers for names.
 
-    >>> short("/home/me/lib/model.py"), short("/tmp/ipykernel_7/123.py")
+    >>> short("/srv/me/lib/model.py"), short("/tmp/ipykernel_7/123.py")
     ('model.py', 'notebook')
     """
     if family(file) != file and not file.startswith("<stdin"):
