@@ -20,7 +20,8 @@ def versions() -> dict[str, str]:
 
 def prepare(case: dict):
     kinds = {"vjp": vjp, "memory": memory, "copy": copy, "convolution": convolution}
-    return (kinds | {"training": training, "products": products})[case["what"]](case)
+    kinds |= {"training": training, "products": products, "product": product}
+    return kinds[case["what"]](case)
 
 
 def forward_backward(case: dict):
@@ -193,3 +194,14 @@ def products(case: dict):
         return jax.lax.scan(step, params, batches)[0]
 
     return lambda: None, lambda _: jax.block_until_ready(epoch(batches, params)), lambda _: {}
+
+
+def product(case: dict):
+    """One square product a step, with as many multiplications as the step has."""
+    a = jnp.ones((case["size"], case["size"]))
+
+    @jax.jit
+    def steps(a):
+        return jax.lax.fori_loop(0, case["steps"], lambda _, b: (a @ b) / case["size"], a)
+
+    return lambda: None, lambda _: jax.block_until_ready(steps(a)), lambda _: {}

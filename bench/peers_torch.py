@@ -22,7 +22,8 @@ def versions() -> dict[str, str]:
 
 def prepare(case: dict):
     kinds = {"entmax": entmax, "convolution": convolution}
-    return (kinds | {"training": training, "products": products})[case["what"]](case)
+    kinds |= {"training": training, "products": products, "product": product}
+    return kinds[case["what"]](case)
 
 
 def wait() -> None:
@@ -172,5 +173,17 @@ def products(case: dict):
                 torch.mm(inputs[i].T, above, out=gradients[i])
                 if i:
                     above = torch.mm(above, params[i].T, out=back[i - 1])
+
+    return lambda: None, run, lambda _: {}
+
+
+def product(case: dict):
+    """One square product a step, with as many multiplications as the step has."""
+    a = torch.ones(case["size"], case["size"])
+    out = torch.empty_like(a)
+
+    def run(_) -> None:
+        for _ in range(case["steps"]):
+            torch.mm(a, a, out=out)
 
     return lambda: None, run, lambda _: {}

@@ -108,6 +108,7 @@ def row(
     goal: tuple[str, float] | None = None,
     known: Sequence[float] = (),
     note: str = "",
+    limit: float | None = None,
 ) -> Row:
     """A line of the table.
 
@@ -116,6 +117,7 @@ def row(
         would write it; "rule" is what one rule of fairness changes.
       of: what the value is; value: its quartiles, or None if it was not measured.
       goal: (">=" or "<=", bound); known: what had been measured when the bound was set.
+      limit: the value if our side took no longer than what nobody can avoid.
     """
     reached = None
     if value and goal:
@@ -129,13 +131,32 @@ def row(
         known=list(known),
         reached=reached,
         note=note,
+        limit=limit,
     )
 
 
-def times(case: Case, name: str, kind: str, above: str, below: str, *goal: Any, **why: Any) -> Row:
-    """How many times as long one contender takes as another; goal, known and note as in `row`."""
-    value = ratios(*(case["contenders"][who]["seconds"] for who in (above, below)))
-    return row(name, kind, f"{above} / {below}", value, *goal, **why)
+def times(
+    case: Case,
+    name: str,
+    kind: str,
+    above: str,
+    below: str,
+    goal: tuple[str, float] | None = None,
+    floor: str | None = None,
+    **why: Any,
+) -> Row:
+    """How many times as long one contender takes as another; goal, known and note as in `row`.
+
+    floor: a contender that does only what nobody can avoid. In our place it gives the row's limit.
+    """
+
+    def value(above: str, below: str) -> list[float]:
+        return ratios(*(case["contenders"][who]["seconds"] for who in (above, below)))
+
+    if goal and floor:
+        ours_above = goal[0] == "<="
+        why["limit"] = value(floor, below)[1] if ours_above else value(above, floor)[1]
+    return row(name, kind, f"{above} / {below}", value(above, below), goal, **why)
 
 
 def once(value: float) -> list[float]:

@@ -21,10 +21,18 @@ SCHEMA = BENCH / "results.schema.json"
 
 def machine(used: int) -> dict[str, Any]:
     """What the times depend on; nothing that names this one machine."""
+    sets, caches = [], []
     cpu = platform.processor() or platform.machine()
     ram = 0
     if Path("/proc/cpuinfo").exists():
-        cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())[1]
+        info = Path("/proc/cpuinfo").read_text()
+        if named := re.search(r"^model name\s*: (.*)", info, re.M):  # an ARM says none
+            cpu = named[1]
+        flags = re.search(r"^(?:flags|Features)\s*: (.*)", info, re.M)[1].split()
+        sets = [flag for flag in flags if re.match("sse4_2|avx|fma|f16c|amx|asimd|sve|bf16", flag)]
+        for cache in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+            level, kind, size = ((cache / n).read_text().strip() for n in ("level", "type", "size"))
+            caches += [f"L{level} {size}"] if kind != "Instruction" else []
         ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     gpu = "none"
     if has_gpu():
@@ -34,6 +42,8 @@ def machine(used: int) -> dict[str, Any]:
         "cpu": cpu,
         "cores": os.cpu_count(),
         "cores_used": used,
+        "instruction_sets": sets,
+        "caches": caches,
         "ram_gib": round(ram),
         "accelerator": gpu,
         "system": f"{platform.system()} {platform.machine()}",
@@ -75,7 +85,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         goal = "{} {:g}".format(*one["goal"]) if one["goal"] else ""
         mark = {True: "reached", False: "NOT REACHED", None: ""}[one["reached"]]
         known = f"(known: {', '.join(f'{k:g}' for k in one['known'])})" if one["known"] else ""
-        end = " ".join(filter(None, (mark, known, one["note"])))
+        limit = f"(at the limit: {one['limit']:.3g})" if one.get("limit") else ""
+        end = " ".join(filter(None, (mark, limit, known, one["note"])))
         start = f"{one['name']:<32}{one['kind']:<12}{one['of']:<44}"
         lines.append(f"{start}{value:>7}  {goal:<8} {end}".rstrip())
     return "\n".join(lines)

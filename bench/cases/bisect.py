@@ -20,6 +20,7 @@ def measure(folder: Path, starts: int, scale: float) -> Case:
     chosen = next(name for name in by_steps if as_exact(trial, name, default.name))
     contenders = [
         contender("jax", "seejax", what="vjp", by="entmax", alpha=ALPHA, **files),
+        contender("jax", "copy", what="copy", **files),
         default,
         contender("torch", chosen, **torch, n_iter=by_steps[chosen]),
         contender("torch", f"{chosen} compiled", **torch, n_iter=by_steps[chosen], compiled=True),
@@ -29,7 +30,7 @@ def measure(folder: Path, starts: int, scale: float) -> Case:
     key = scores.key(scale)
     known = dict(known=(KNOWN[scale],), note="known with its default n_iter")
     case["rows"] = [
-        times(case, f"bisect{key}", "headline", fastest, "seejax", (">=", 8), **known),
+        times(case, f"bisect{key}", "headline", fastest, "seejax", (">=", 8), "copy", **known),
         times(case, f"bisect-default{key}", "as it comes", default.name, "seejax"),
         times(case, f"rule-iterations{key}", "rule", default.name, chosen),
         times(case, f"rule-compile-bisect{key}", "rule", chosen, f"{chosen} compiled"),

@@ -21,16 +21,19 @@ def measure(folder: Path, starts: int, scale: float) -> Case:
     contenders = [
         contender("jax", "seejax", what="vjp", by="entmax", alpha=1.5, **files),
         contender("jax", "softmax", what="vjp", by="softmax", alpha=1, **files),
+        contender("jax", "copy", what="copy", **files),
         default,
         contender("torch", chosen, **torch, k=by_k[chosen]),
         contender("torch", f"{chosen} compiled", **torch, k=by_k[chosen], compiled=True),
     ]
     case, _ = race(title, contenders, judge, starts, 3, **TURN)
     fastest = best(case, ["entmax15", chosen, f"{chosen} compiled"])
-    key, (known, known_softmax) = scores.key(scale), KNOWN[scale]
+    key, (of15, of1) = scores.key(scale), KNOWN[scale]
     case["rows"] = [
-        times(case, f"entmax15{key}", "headline", fastest, "seejax", (">=", 5), known),
-        times(case, f"softmax{key}", "headline", "seejax", "softmax", ("<=", 1.4), known_softmax),
+        times(case, f"entmax15{key}", "headline", fastest, "seejax", (">=", 5), "copy", known=of15),
+        times(
+            case, f"softmax{key}", "headline", "seejax", "softmax", ("<=", 1.4), "copy", known=of1
+        ),
         times(case, f"entmax15-default{key}", "as it comes", "entmax15", "seejax"),
         times(case, f"rule-k{key}", "rule", "entmax15", chosen),
         times(case, f"rule-compile-entmax15{key}", "rule", chosen, f"{chosen} compiled"),

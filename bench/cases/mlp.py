@@ -38,8 +38,8 @@ def measure(folder: Path, starts: int) -> Case:
         "keras-jax": dict(known=(1.4,)),
     }
     case["rows"] = [
-        *training.peers(case, "mlp", peers, known),
-        times(case, "mlp-products", "headline", "flax", floor, ("<=", 1.5)),
+        *training.peers(case, "mlp", peers, known, floor),
+        times(case, "mlp-products", "headline", "flax", floor, ("<=", 1.5), floor),
         times(case, "mlp-step", "as it comes", "flax step", "flax"),
         times(case, "rule-fused", "rule", "torch", "torch fused"),
         times(case, "rule-compile-mlp", "rule", "torch fused", "torch fused compiled"),

@@ -50,7 +50,7 @@ def judge(one: Contender, answers: dict) -> tuple[dict, dict]:
 
     Two, not more: Keras adds Adam's epsilon before the bias correction, the others after it.
     """
-    if one.case["what"] == "products":
+    if one.case["what"] in ("products", "product"):
         return {}, {}
     return answers["flax"], {"early_loss": 1e-3, "logits": 1e-3, "loss": 0.06}
 
@@ -67,13 +67,18 @@ def train(title: str, contenders: Sequence[Contender], starts: int) -> Case:
 
 
 def peers(
-    case: Case, key: str, forms: dict[str, list[Contender]], known: dict[str, dict[str, Any]]
+    case: Case,
+    key: str,
+    forms: dict[str, list[Contender]],
+    known: dict[str, dict[str, Any]],
+    floor: str | None = None,
 ) -> list[Row]:
     """Each peer at its best, which is to take as long as this book at least, and as it comes."""
     rows = []
     for peer, (plain, *more) in forms.items():
         names = [plain.name, *(one.name for one in more)]
         name, fastest, goal = f"{key}-{peer}", best(case, names), (">=", 1)
-        rows.append(times(case, name, "headline", fastest, "flax", goal, **known.get(peer, {})))
+        more_of_it = known.get(peer, {})
+        rows.append(times(case, name, "headline", fastest, "flax", goal, floor, **more_of_it))
         rows.append(times(case, f"{name}-default", "as it comes", plain.name, "flax"))
     return rows

@@ -24,7 +24,7 @@ import measure  # noqa: E402
 import race  # noqa: E402
 import record  # noqa: E402
 import run  # noqa: E402
-from cases import bisect, entmax15, scores, training  # noqa: E402
+from cases import bisect, cnn, entmax15, scores, training  # noqa: E402
 from processes import Process  # noqa: E402
 
 # A contender whose every run moves its own clock on by so many seconds.
@@ -77,6 +77,15 @@ def test_a_ratio_is_that_of_the_clock(fake: Callable) -> None:
     goals = {(">=", 8): True, (">=", 8.1): False, ("<=", 8): True, ("<=", 7.9): False}
     for goal, reached in goals.items():
         assert race.times(group, "x", "headline", "peer", "ours", goal)["reached"] is reached
+
+
+def test_the_limit_puts_the_floor_in_our_place(fake: Callable) -> None:
+    group = measured(fake("ours", 0.5), fake("peer", 2.0), fake("least", 0.25))
+    faster = race.times(group, "x", "headline", "peer", "ours", (">=", 5), "least")
+    slower = race.times(group, "x", "headline", "ours", "peer", ("<=", 0.2), "least")
+    assert (faster["value"][1], faster["limit"]) == (4, 8)
+    assert (slower["value"][1], slower["limit"]) == (0.25, 0.125)
+    assert race.times(group, "x", "rule", "peer", "ours")["limit"] is None
 
 
 def test_compiling_is_reported_apart(fake: Callable) -> None:
@@ -249,7 +258,8 @@ def test_the_best_k_is_found_and_raced_compiled_too(
     monkeypatch: pytest.MonkeyPatch, fake: Callable, tmp_path: Path
 ) -> None:
     """By the case itself, with contenders whose speed is known: k = 24 takes 2 s, compiled 1."""
-    seconds = {"seejax": 0.25, "softmax": 0.2, "entmax15": 9.0, "entmax15 k=24 compiled": 1.0}
+    seconds = {"seejax": 0.25, "softmax": 0.2, "copy": 0.05, "entmax15": 9.0}
+    seconds["entmax15 k=24 compiled"] = 1.0
 
     def known(library: str, name: str, **case: object) -> measure.Contender:
         assert "compiled" not in name or case == case | {"k": 24, "compiled": True}
@@ -266,18 +276,19 @@ def test_the_best_k_is_found_and_raced_compiled_too(
         "rule-k": ("entmax15 / entmax15 k=24", 4.5),
         "rule-compile-entmax15": ("entmax15 k=24 / entmax15 k=24 compiled", 2),
     }
+    assert (rows["entmax15"]["limit"], rows["softmax"]["limit"]) == (20, 0.25)
 
 
 def test_the_table_says_what_was_not_reached_not_measured_or_known_before() -> None:
     rows = [
         race.row("good", "headline", "b / a", [2, 3, 4], (">=", 3), (2.5, 3.5)),
-        race.row("bad", "headline", "a / b", [2, 3, 4], ("<=", 2)),
+        race.row("bad", "headline", "a / b", [2, 3, 4], ("<=", 2), limit=1.25),
         race.row("k", "rule", "a / c", [2, 3, 4]),
         race.row("gpu", "headline", "a / d", None, ("<=", 2), note="not measured: no GPU at hand"),
     ]
     assert [" ".join(line.split()) for line in record.table(rows).splitlines()] == [
         "good headline b / a 3 >= 3 reached (known: 2.5, 3.5)",
-        "bad headline a / b 3 <= 2 NOT REACHED",
+        "bad headline a / b 3 <= 2 NOT REACHED (at the limit: 1.25)",
         "k rule a / c 3",
         "gpu headline a / d – <= 2 not measured: no GPU at hand",
     ]
@@ -313,6 +324,7 @@ def test_a_case_measured_anew_replaces_itself_alone(tmp_path: Path) -> None:
         {"rows": [CASE["rows"][0] | {"goal": [">", 3]}]},
         {"environments": {"jax": {"jax": "0.12"}}},  # which Python?
         {"date": "yesterday"},
+        {"machine": CASE["machine"] | {"caches": "large"}},
     ],
 )
 def test_a_record_that_is_not_as_the_schema_says_is_not_written(
@@ -437,4 +449,4 @@ def test_no_start_at_all_is_refused_before_anything_runs() -> None:
 
 
 def test_doctests_of_the_harness() -> None:
-    assert doctest.testmod(measure).failed == 0
+    assert doctest.testmod(measure).failed == doctest.testmod(cnn).failed == 0
