@@ -1,7 +1,8 @@
 """Who may compute: cells of several pages at once, but a cell that measures time alone.
 
 Waiting for the others would leave cores idle each time. So pages that come to such a cell are
-parked, other pages begin meanwhile, and when nothing else can run all parked cells run, one by one.
+parked, and other pages begin meanwhile. When those that are left cannot keep the cores busy, all
+parked cells run, one by one.
 """
 
 import asyncio
@@ -82,15 +83,20 @@ class Machine:
             self.measuring = 0
             await self.tell()
 
+    @property
+    def idle(self) -> bool:
+        """Whether cores have nothing to do because pages are parked."""
+        return self.parked > 0 and self.begun - self.parked < self.cells - 1
+
     def may_share(self) -> bool:
-        if self.measuring or self.running >= self.cells:
+        if self.measuring or self.running >= self.cells or self.idle:
             return False
         return not self.quiet or (not self.parked and not self.between)
 
     def may_measure(self) -> bool:
         if self.measuring or self.running or self.between:
             return False
-        return self.quiet or not self.waiting
+        return self.quiet or self.idle or not self.waiting
 
     async def until(self, ready) -> None:
         async with self.changed:

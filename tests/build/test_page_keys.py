@@ -348,3 +348,23 @@ def test_a_cell_that_measures_runs_when_no_other_does() -> None:
 
     asyncio.run(pages())
     assert seen == {(True, 1), (False, 1), (False, 2), (False, 3)}
+
+
+def test_a_cell_that_measures_need_not_wait_for_a_long_page() -> None:
+    """Two cores and two pages: while one has a hundred cells, the other would leave a core idle."""
+    order = []
+
+    async def page(machine: Machine, name: str, alone: int, cells: int) -> None:
+        async with machine.page():
+            for number in range(cells):
+                async with machine.alone() if number == alone else machine.shared():
+                    order.append(name)
+                    await asyncio.sleep(0)
+
+    async def pages() -> None:
+        machine = Machine(cells=3, pages=2)
+        both = page(machine, "long", -1, 100), page(machine, "short", 1, 9)
+        await asyncio.wait_for(asyncio.gather(*both), 60)
+
+    asyncio.run(pages())
+    assert "long" in order[order.index("short") :] and order[-1] == "long"
