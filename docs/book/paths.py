@@ -42,9 +42,10 @@ PAGE_ENV = {
     "PYTHONHASHSEED": "0",
 }
 STYLE = ROOT / "examples" / "seejax" / "see" / "figures.mplstyle"  # of every figure
-PLACES_ENV = {  # where these lie changes no output
+PLACES_ENV = {  # where these lie, and how many cores there are, changes no output
     "TFDS_DATA_DIR": str(BUILD / "tensorflow_datasets"),
     "MATPLOTLIBRC": str(STYLE),
+    "LOKY_MAX_CPU_COUNT": str(os.cpu_count()),  # scikit-learn warns where it cannot count them
 }
 
 
