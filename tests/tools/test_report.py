@@ -460,6 +460,57 @@ def test_report_counts_programs_as_jax_logs_them(tmp_path: Path) -> None:
     assert logged and sorted(programs) == sorted(logged)
 
 
+SIZES = (
+    START
+    + """
+from jax import lax
+
+@jax.jit
+def inner(x):
+    return lax.tanh(x)                              # INNER
+
+def body(x, _):
+    return lax.cos(x), None                         # BODY
+
+def elsewhere(x):
+    return jnp.where(x > 0, x, 0)                   # ELSEWHERE
+
+def step(x):
+    for _ in range(30):
+        x = lax.mul(lax.sin(x), x)                  # LOOP
+    x = inner(inner(x))                             # CALLS
+    x = jnp.where(x > 0, x, 0)                      # WHERE
+    return lax.scan(body, x, None, length=7)[0]     # SCAN
+
+x = jnp.ones((8, 8))
+jax.jit(elsewhere)(x)
+step = jax.jit(step, donate_argnums=0)
+memory = step.lower(jnp.ones((8, 8))).compile().memory_analysis()
+step(x)
+print(memory.argument_size_in_bytes, memory.output_size_in_bytes)
+print(memory.alias_size_in_bytes, memory.temp_size_in_bytes)
+"""
+)
+
+
+def test_equations_are_counted_by_their_lines_and_memory_is_xlas(tmp_path: Path) -> None:
+    done = report(tmp_path, SIZES)
+    step = [program for program in found(tmp_path).programs if program.name == "step"][-1]
+    names = {n: line.partition("# ")[2] for n, line in enumerate(SIZES.splitlines(), 1)}
+    count = {names[line]: n for (_, line, _), n in step.lines}
+    assert count["LOOP"] == 60 and count["CALLS"] == count["INNER"] == 2
+    assert count["WHERE"] >= 2 and "ELSEWHERE" not in count  # though JAX keeps its jaxpr of there
+    assert step.equations == 60 + 4 + count["WHERE"] + 2  # the last: a scan and its body
+    memory = step.memory
+    ours = [memory[part] for part in ("arguments", "results", "taken", "temporary")]
+    assert ours == [int(number) for number in done.stdout.split()] and ours[2] == 256
+    assert step.bytes == 256 + memory["temporary"]
+    assert f"step: {step.equations} equations, " in done.stderr
+    line = next(n for n, name in names.items() if name == "LOOP")
+    assert f"{step.equations} equations, most from train.py:{line} (60)" in done.stderr
+    assert "results 256 B" in done.stderr and "256 B in donated arguments" in done.stderr
+
+
 def test_report_attributes_seconds_once(tmp_path: Path) -> None:
     report(tmp_path, SHAPES)
     made = found(tmp_path)

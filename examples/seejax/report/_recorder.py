@@ -12,6 +12,7 @@ import builtins
 import contextlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import json
 import logging
 import os
@@ -51,7 +52,9 @@ CONSTANTS = "A large amount of constants were captured"  # how the warning begin
 WARN_FROM = "jax_captured_constants_warn_bytes"  # the option, and that of how many lines it names
 FRAMES = "jax_captured_constants_report_frames"
 LARGE = 1 << 20  # bytes: what JAX itself warns of is 2000 times as much
+MOST = 5  # lines of a program that are noted
 HERE = os.path.abspath(__file__)
+PRIVATE = os.path.join(os.path.dirname(os.path.dirname(HERE)), "see", "_jax_private.py")
 LIBRARIES = tuple(
     os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "purelib", "platlib")
 )
@@ -90,10 +93,20 @@ class Recorder:
         """Register with JAX, which has just been imported."""
         import jax
 
+        private = None
+        with contextlib.suppress(Exception):  # of a JAX that we do not know
+            private = by_path(PRIVATE)
+
         def on_duration(event: str, duration_secs: float, **about: Any) -> None:
             if kind := KINDS.get(event):
+                frame, more = sys._getframe(1), {}
+                with contextlib.suppress(Exception):
+                    if kind == "lower":
+                        more = program(private, private.lowered(frame))
+                    elif kind == "compile":
+                        more = {"memory": private.compiled_memory(frame)}
                 name = str(about.get("fun_name", ""))
-                self.note(kind, name=name, seconds=duration_secs, stack=lines(sys._getframe(1)))
+                self.note(kind, name=name, seconds=duration_secs, stack=lines(frame), **more)
 
         def on_event(event: str, **about: Any) -> None:
             if kind := KINDS.get(event):
@@ -177,10 +190,61 @@ def lines(frame: FrameType | None) -> list[list[Any]]:
     while frame:
         code = frame.f_code
         file = code.co_filename
-        if file != HERE and not file.startswith(("<frozen", *LIBRARIES)):
+        if readers(file):
             found.append([file, frame.f_lineno, code.co_name])
         frame = frame.f_back
     return found[::-1]
+
+
+def readers(file: str) -> bool:
+    """Whether it is the reader's own, and no library."""
+    return file != HERE and not file.startswith(("<frozen", *LIBRARIES))
+
+
+def by_path(file: str) -> Any:
+    """A module from its file: our package need not be where the script imports from."""
+    spec = importlib.util.spec_from_file_location("_seejax_private", file)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def program(private: Any, jaxpr: Any) -> dict[str, Any]:
+    """How many equations it has, and the lines that most of them come from."""
+    count = equations(private, jaxpr, None, {})
+    most = [[*line, n] for line, n in count.most_common(MOST) if line]
+    return {"equations": count.total(), "lines": most}
+
+
+def equations(private: Any, jaxpr: Any, outer: Any, known: dict) -> Counter[Any]:
+    """Equations by the reader's line that they come from, those within others included.
+
+    Those of a library's function count for the line that calls it: JAX keeps its jaxpr with the
+    lines of whoever called it first.
+    """
+    if (key := (id(jaxpr), outer)) in known:
+        return known[key]
+    found = known[key] = Counter()
+    made = private.made_by(jaxpr)
+    own = outer is None or (made and readers(made[1]))
+    for eqn in private.opened(jaxpr).eqns:
+        line = (own and innermost(private.frames(eqn), known)) or outer
+        found[line] += 1
+        for _, inner in private.subjaxprs(eqn):
+            found.update(equations(private, inner, line, known))
+    return found
+
+
+def innermost(frames: list[Any], known: dict) -> Any:
+    """The reader's innermost line: file, line, function; None if there is none."""
+    for code, offset in reversed(frames):
+        if readers(code.co_filename):
+            if (key := (id(code), offset)) not in known:
+                line = list(code.co_positions())[offset // 2][0]
+                known[key] = code.co_filename, line or code.co_firstlineno, code.co_name
+            return known[key]
+    return None
 
 
 class AfterImport(importlib.abc.MetaPathFinder):

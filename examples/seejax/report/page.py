@@ -2,10 +2,10 @@
 
 from html import escape
 
-from seejax.report.summary import PHASES, Summary
+from seejax.report.summary import PHASES, Summary, largest_programs
 from seejax.report.text import shown
 from seejax.report.tree import Node, by_name, largest, tree
-from seejax.report.words import CURES, WORDS, head, title, why
+from seejax.report.words import CURES, WORDS, head, parts, size, title, why
 
 STYLE = """
 :root { color-scheme: light dark; --bar: #2a7f78; --line: #8884; }
@@ -20,7 +20,7 @@ summary { cursor: pointer }
 .s { font-variant-numeric: tabular-nums }
 .bar { display: inline-block; height: .7em; margin: 0 .5em; vertical-align: middle }
 .bar { background: var(--bar) }
-.why { color: #777; margin-left: 6rem }
+.why { margin-left: 6rem } .why, .size { color: #777 }
 """
 
 
@@ -35,6 +35,11 @@ def page(summary: Summary, lang: str) -> str:
             cure = escape(CURES[advice.kind][lang])
             items.append(f"<li><b>{_code(title(advice, lang))}</b>{seen}<div>{cure}</div></li>")
         body.append(f"<ol>{''.join(items)}</ol>" if items else f"<p>{WORDS['nothing'][lang]}</p>")
+        if large := largest_programs(summary.programs):
+            body.append(f"<h2>{WORDS['largest'][lang]}</h2>")
+        for program in large:
+            seen = "".join(f"<div>{escape(part)}</div>" for part in parts(program, lang))
+            body.append(f'<p><b class="p">{escape(program.name)}</b></p>{seen}')
         body.append(f"<h2>{WORDS['tree'][lang]}</h2>")
         root = tree(summary.programs)
         body += _nodes(root, lang, root.total_s or 1.0)
@@ -70,9 +75,10 @@ def _nodes(node: Node, lang: str, total: float) -> list[str]:
         hint = escape(", ".join(f"{phase} {s:.3f} s" for phase, s in phases.items()))
         reasons = why(each, lang)
         causes = "".join(f'<div class="why p">{escape(reason)}</div>' for reason in reasons)
-        bar = _seconds(seconds, total)
+        bar, large = _seconds(seconds, total), escape(size(each, lang))
         found.append(
-            f'<div class="p" title="{hint}">{bar}<b>{escape(name)}</b>{times}{causes}</div>'
+            f'<div class="p" title="{hint}">{bar}<b>{escape(name)}</b>{times} <span '
+            f'class="size">{large}</span>{causes}</div>'
         )
     for below in largest(node):
         is_open = " open" if below.total_s > 0.2 * total else ""

@@ -25,6 +25,7 @@ LATE_S = 1.0  # how late a busy machine may note the end of a trace; an older ca
 WEAK = r"\{weak_type=\w+\}"
 SHARDING = r"\(\{.*?\}\)|@\w+"
 SEEN_NOT = "never seen function"
+UNKNOWN: dict[str, Any] = {"cached": False, "equations": 0, "lines": [], "memory": {}}
 
 
 class Program(NamedTuple):
@@ -37,6 +38,10 @@ class Program(NamedTuple):
       cause: why it was traced, as JAX says it; "" if JAX says nothing.
       cached: whether the compiled program came from the persistent cache.
       compiled: whether there was anything to compile; what another program calls has only a trace.
+      equations: of its jaxpr, those within others included; 0 if it was not lowered anew.
+      lines: the lines that most equations come from, each with their number.
+      memory: bytes on each device, of its arguments and results, what of the results is taken from
+        donated arguments, and what is temporary; {} if XLA does not say.
     """
 
     name: str
@@ -45,10 +50,18 @@ class Program(NamedTuple):
     cause: str
     cached: bool
     compiled: bool
+    equations: int
+    lines: list[tuple[Line, int]]
+    memory: dict[str, int]
 
     @property
     def total_s(self) -> float:
         return sum(self.seconds.values())
+
+    @property
+    def bytes(self) -> int:
+        """What it needs on each device, all at once."""
+        return sum(self.memory.values()) - 2 * self.memory.get("taken", 0)
 
 
 class Advice(NamedTuple):
@@ -170,13 +183,14 @@ def programs(events: list[Event]) -> list[Program]:
             program["cause"] = why[i]["text"]
             own[i] = max(0.0, own[i] - explaining(event, why[i]))
         program["seconds"][kind] = program["seconds"].get(kind, 0.0) + own[i]
+        if kind == "lower":
+            program["equations"] = event.get("equations", 0)
+            program["lines"] = [((f, n, g), count) for f, n, g, count in event.get("lines", ())]
         if kind == "compile":
             program["cached"] = hit.pop(thread, False)
+            program["memory"] = event.get("memory", {})
             known.clear()
-    return [
-        Program(cached=p.pop("cached", False), compiled="compile" in p["seconds"], **p)
-        for p in made
-    ]
+    return [Program(compiled="compile" in p["seconds"], **{**UNKNOWN, **p}) for p in made]
 
 
 def explaining(trace: Event, cause: Event) -> float:
@@ -327,6 +341,15 @@ def captured(events: list[Event]) -> list[Advice]:
         Advice("constants", 0.0, total, ", ".join(dict.fromkeys(names)), len(names), [*each[:3]])
         for (total, each), names in programs.items()
     ]
+
+
+def largest_programs(made: list[Program], most: int = 3) -> list[Program]:
+    """Those with the most equations, but at least two; of each name one."""
+    by_name: dict[str, Program] = {}
+    for program in sorted(made, key=lambda p: (-p.equations, -p.bytes)):
+        if program.equations > 1:
+            by_name.setdefault(program.name, program)
+    return list(by_name.values())[:most]
 
 
 def sites(each: list[Program]) -> list[str]:

@@ -1,8 +1,8 @@
 """The report as text, for a terminal and a log."""
 
-from seejax.report.summary import Line, Summary, near
+from seejax.report.summary import Line, Summary, largest_programs, near
 from seejax.report.tree import Node, by_name, largest, tree
-from seejax.report.words import CURES, WORDS, head, title, why
+from seejax.report.words import CURES, WORDS, head, parts, size, title, why
 
 LEAST = 0.01  # of all seconds: what a line of the tree must have
 
@@ -17,6 +17,10 @@ def text(summary: Summary, lang: str) -> str:
             lines += [f"   {CURES[advice.kind][lang]}"]
         if not summary.advice:
             lines += [WORDS["nothing"][lang]]
+        if large := largest_programs(summary.programs):
+            lines += ["", WORDS["largest"][lang]]
+        for program in large:
+            lines += [f"- {program.name}", *(f"     {part}" for part in parts(program, lang))]
         lines += ["", WORDS["tree"][lang], *_tree(tree(summary.programs), lang)]
     return "\n".join(lines) + "\n"
 
@@ -38,7 +42,8 @@ def _tree(node: Node, lang: str, indent: int = 0, least: float = 0.0) -> list[st
         if seconds < least:
             continue
         times = "" if len(each) == 1 else " " + WORDS["times"][lang].format(len(each))
-        lines.append(f"{seconds:7.2f} s {pad}{name}{times}")
+        large = ": " * bool(text := size(each, lang)) + text
+        lines.append(f"{seconds:7.2f} s {pad}{name}{times}{large}")
         lines += [f"            {pad}{reason}" for reason in why(each, lang)[:3]]
     for below in largest(node):
         if below.total_s >= least:

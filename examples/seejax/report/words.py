@@ -1,6 +1,7 @@
 """What the report says, in both languages."""
 
-from seejax.report.summary import SEEN_NOT, Advice, Program, Summary, difference
+from seejax.report.summary import SEEN_NOT, Advice, Program, Summary, difference, near
+from seejax.see._i18n import size as in_bytes
 
 NEW = {"en": "a function that JAX had not seen", "zh": "JAX 没有见过的函数"}
 
@@ -165,6 +166,20 @@ WORDS = {
         "en": "Which lines of the script made JAX compile",
         "zh": "脚本的哪些行让 JAX 造了程序",
     },
+    "largest": {"en": "The largest programs", "zh": "最大的程序"},
+    "equations": {"en": "{} equations", "zh": "{} 个方程"},
+    "one equation": {"en": "{} equation", "zh": "{} 个方程"},
+    "most from": {"en": ", most from {}", "zh": "，多数来自 {}"},
+    "at most": {"en": "at most {}", "zh": "最多 {}"},
+    "and": {"en": ", ", "zh": "，"},
+    "memory": {
+        "en": "arguments {arguments}, results {results}, temporary {temporary}",
+        "zh": "入参 {arguments}，结果 {results}，临时 {temporary}",
+    },
+    "taken": {
+        "en": ", of the results {taken} in donated arguments",
+        "zh": "，结果里有 {taken} 直接写进捐赠的入参",
+    },
     "no-jax": {"en": "{argv} did not import JAX.", "zh": "{argv} 没有导入 JAX。"},
     "times": {"en": "{} times", "zh": "{} 次"},
 }
@@ -176,6 +191,35 @@ def why(programs: list[Program], lang: str) -> list[str]:
     if list(causes) == [SEEN_NOT] and len(programs) == 1:
         return []  # so it is for every function at first
     return [NEW[lang] if text == SEEN_NOT else text for text in causes if text]
+
+
+def size(programs: list[Program], lang: str) -> str:
+    """Equations and bytes of programs of one name; "" if nothing is known."""
+    large = max(programs, key=lambda program: (program.equations, program.bytes))
+    parts = [equations(large.equations, lang)] if large.equations else []
+    if memory := max(program.bytes for program in programs):
+        parts.append(in_bytes(memory))
+    text = WORDS["and"][lang].join(parts)
+    sizes = {(program.equations, program.bytes) for program in programs}
+    return WORDS["at most"][lang].format(text) if len(sizes) > 1 and text else text
+
+
+def equations(n: int, lang: str) -> str:
+    return WORDS["one equation" if n == 1 else "equations"][lang].format(n)
+
+
+def parts(program: Program, lang: str) -> list[str]:
+    """What a large program is made of: its equations with their lines, its memory."""
+    lines = [f"{near(file)}:{line} ({n})" for (file, line, _), n in program.lines[:3]]
+    found = [equations(program.equations, lang)]
+    if lines:
+        found[0] += WORDS["most from"][lang].format(", ".join(lines))
+    if program.memory:
+        memory = {part: in_bytes(n) for part, n in program.memory.items()}
+        found.append(WORDS["memory"][lang].format(**memory))
+        if program.memory["taken"]:
+            found[-1] += WORDS["taken"][lang].format(**memory)
+    return found
 
 
 def title(advice: Advice, lang: str) -> str:

@@ -2,8 +2,9 @@
 
 `JaxprEqn.source_info` says where an equation comes from, `Traced._params` what a jitted function
 carries besides its program, `grid_mapping` how a Pallas kernel
-cuts its arrays, and only JAX itself knows what its caches compare. None of them has a
-public counterpart; tests fail here first when JAX changes one.
+cuts its arrays, and only JAX itself knows what its caches compare; what it has just lowered or
+compiled is a local variable of it. None of them has a public counterpart; tests fail here first
+when JAX changes one.
 
 What else is not promised stands where it is read: the text of optimised HLO in `_hlo.py` and
 `_memory.py`, that of StableHLO in `_stablehlo.py`; the names of events in `_calls.py` and
@@ -19,7 +20,7 @@ import inspect
 import os
 import re
 from collections.abc import Iterator
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import jax
@@ -335,6 +336,42 @@ def cached_traces(jitted: Any) -> int:
 def listening(listener: Any) -> bool:
     """Whether the listener for durations is registered: anyone can clear them all."""
     return listener in monitoring.get_event_duration_listeners()
+
+
+# --- what JAX has just made when it calls a listener of `jax.monitoring`
+
+
+def lowered(frame: FrameType | None) -> Any:
+    """The jaxpr of the program that was lowered, from the frame that called the listener."""
+    return _nearby(frame, "closed_jaxpr")
+
+
+def compiled_memory(frame: FrameType | None) -> dict[str, int]:
+    """Bytes of the program that was compiled, on each device; {} if XLA does not say.
+
+    Public are they with `Compiled.memory_analysis()` alone, which takes a compilation of its own.
+    """
+    executable = _nearby(frame, "xla_executable")
+    said = executable and executable.get_compiled_memory_stats()
+    if not said:
+        return {}
+    return {
+        "arguments": said.argument_size_in_bytes,
+        "results": said.output_size_in_bytes,
+        "taken": said.alias_size_in_bytes,
+        "temporary": said.temp_size_in_bytes,
+    }
+
+
+def _nearby(frame: FrameType | None, name: str) -> Any:
+    """A local variable of the frame or of one of the few that called it; None if there is none."""
+    for _ in range(6):
+        if frame is None:
+            return None
+        if name in frame.f_locals:
+            return frame.f_locals[name]
+        frame = frame.f_back
+    return None
 
 
 _TRANSFORMATION = {
