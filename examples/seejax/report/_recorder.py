@@ -220,16 +220,13 @@ def program(private: Any, jaxpr: Any) -> dict[str, Any]:
 def equations(private: Any, jaxpr: Any, outer: Any, known: dict) -> Counter[Any]:
     """Equations by the reader's line that they come from, those within others included.
 
-    Those of a library's function count for the line that calls it: JAX keeps its jaxpr with the
-    lines of whoever called it first.
+    Those of a library's jitted function count for the line that calls it.
     """
     if (key := (id(jaxpr), outer)) in known:
         return known[key]
     found = known[key] = Counter()
-    made = private.made_by(jaxpr)
-    own = outer is None or (made and readers(made[1]))
     for eqn in private.opened(jaxpr).eqns:
-        line = (own and innermost(private.frames(eqn), known)) or outer
+        line = innermost(private.frames(eqn), known) or outer
         found[line] += 1
         for _, inner in private.subjaxprs(eqn):
             found.update(equations(private, inner, line, known))
