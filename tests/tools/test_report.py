@@ -216,6 +216,47 @@ def test_report_tells_kinds_of_retraces_apart(tmp_path: Path) -> None:
     assert "deterministic" in evidence[0] and "True" in evidence[0] and len(evidence[0]) < 300
 
 
+IN_TRACE = (
+    START
+    + """
+table, ran = jnp.arange(9.0), []
+
+def sizes(x):
+    return jnp.cos(x) * 3                           # RAN
+
+@jax.jit
+def step(x):
+    x = jnp.sin(table) + x                          # it becomes a part of the program
+    with jax.ensure_compile_time_eval():
+        y = sizes(table)
+    ran.append(not isinstance(y, jax.core.Tracer))
+    return x + y
+
+jnp.tan(table)
+step(1.0)
+jnp.exp(table)
+assert ran == [True]
+"""
+)
+
+
+def test_what_runs_while_a_function_is_traced_is_told_from_what_becomes_part_of_it(
+    tmp_path: Path,
+) -> None:
+    done = report(tmp_path, IN_TRACE)
+    assert done.returncode == 0, done.stderr
+    made = found(tmp_path)
+    assert {p.name: p.within for p in made.programs if p.within} == {
+        "cos": "step",
+        "multiply": "step",
+    }
+    assert {"tan", "exp", "step"} <= {p.name for p in made.programs if not p.within}
+    (advice,) = (each for each in made.advice if each.kind == "in-trace")
+    line = next(n for n, text in enumerate(IN_TRACE.splitlines(), 1) if "# RAN" in text)
+    assert advice.subject == "step" and advice.evidence[0].endswith(f"train.py:{line} (2)")
+    assert "while `step` was traced, 2 programs ran" in done.stderr
+
+
 INNOCENT = (
     START
     + """

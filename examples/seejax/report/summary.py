@@ -25,7 +25,7 @@ LATE_S = 1.0  # how late a busy machine may note the end of a trace; an older ca
 WEAK = r"\{weak_type=\w+\}"
 SHARDING = r"\(\{.*?\}\)|@\w+"
 SEEN_NOT = "never seen function"
-UNKNOWN: dict[str, Any] = {"cached": False, "equations": 0, "lines": [], "memory": {}}
+UNKNOWN: dict[str, Any] = {"cached": False, "equations": 0, "lines": [], "memory": {}, "within": ""}
 
 
 class Program(NamedTuple):
@@ -42,6 +42,8 @@ class Program(NamedTuple):
       lines: the lines that most equations come from, each with their number.
       memory: bytes on each device, of its arguments and results, what of the results is taken from
         donated arguments, and what is temporary; {} if XLA does not say.
+      within: the function that was being traced when this program was compiled, and so was run;
+        "" if none was.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Program(NamedTuple):
     equations: int
     lines: list[tuple[Line, int]]
     memory: dict[str, int]
+    within: str
 
     @property
     def total_s(self) -> float:
@@ -166,6 +169,7 @@ def programs(events: list[Event]) -> list[Program]:
     own, why, made = own_seconds(events), causes(events), []
     waiting: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
     hit: dict[int, bool] = {}
+    compiled: dict[int, list[tuple[float, dict[str, Any]]]] = defaultdict(list)  # by thread, when
     for i, event in enumerate(events):
         kind, thread = event["kind"], event.get("thread", 0)
         if kind in ("hit", "miss"):
@@ -183,12 +187,16 @@ def programs(events: list[Event]) -> list[Program]:
             program["cause"] = why[i]["text"]
             own[i] = max(0.0, own[i] - explaining(event, why[i]))
         program["seconds"][kind] = program["seconds"].get(kind, 0.0) + own[i]
+        if kind == "trace":
+            while compiled[thread] and compiled[thread][-1][0] > began(event):
+                compiled[thread].pop()[1]["within"] = name
         if kind == "lower":
             program["equations"] = event.get("equations", 0)
             program["lines"] = [((f, n, g), count) for f, n, g, count in event.get("lines", ())]
         if kind == "compile":
             program["cached"] = hit.pop(thread, False)
             program["memory"] = event.get("memory", {})
+            compiled[thread].append((event["at"], program))
             known.clear()
     return [Program(compiled="compile" in p["seconds"], **{**UNKNOWN, **p}) for p in made]
 
@@ -267,11 +275,11 @@ def constants_of(text: str) -> tuple[str, list[str]]:
 def advise(events: list[Event], made: list[Program], hits: int, misses: int) -> list[Advice]:
     """What costs most, with the evidence; the largest first."""
     total = sum(program.total_s for program in made)
-    found = [*retraced(made), *placed(made), *captured(events)]
+    found = [*retraced(made), *placed(made), *captured(events), *run_in_traces(made)]
     eager = [
         p
         for p in made
-        if p.compiled and "trace" in p.seconds and not p.cause and p.stack
+        if p.compiled and "trace" in p.seconds and not p.cause and p.stack and not p.within
         if p.name not in {*NAMELESS, *(other.name for other in made if other.cause)}
     ]
     seconds = sum(program.total_s for program in eager)
@@ -326,6 +334,18 @@ def placed(made: list[Program]) -> list[Advice]:
             where = place(each[0].stack)
             found.append(Advice("placement", seconds, name, where, len(each), sites(each)))
     return found
+
+
+def run_in_traces(made: list[Program]) -> list[Advice]:
+    """Functions during whose tracing programs were compiled, and run at once."""
+    by_name: dict[str, list[Program]] = defaultdict(list)
+    for program in made:
+        if program.within:
+            by_name[program.within].append(program)
+    return [
+        Advice("in-trace", sum(p.total_s for p in each), name, "", len(each), sites(each))
+        for name, each in by_name.items()
+    ]
 
 
 def captured(events: list[Event]) -> list[Advice]:

@@ -41,6 +41,10 @@ TITLES = {
         "en": "{count} programs for operations outside `jit`: {seconds:.1f} s",
         "zh": "`jit` 之外的运算编译成了 {count} 个程序，共 {seconds:.1f} 秒",
     },
+    "in-trace": {
+        "en": "while `{subject}` was traced, {programs} ran: {seconds:.1f} s",
+        "zh": "追踪 `{subject}` 的时候，另有 {count} 个程序当场编译、执行，共 {seconds:.1f} 秒",
+    },
     "constants": {
         "en": "arrays of {subject} from outside were compiled {times} into a program ({where})",
         "zh": "程序把外面的 {subject} 数组当成常数装了进去，共 {count} 次（{where}）",
@@ -117,6 +121,13 @@ CURES = {
         "Flax: nnx.jit(lambda: Net(nnx.Rngs(0)))() makes a model in one program.)",
         "zh": "把这几行放进 jit 编译的函数里，或者用 NumPy 来造这些数组。"
         "（用 Flax 的话，nnx.jit(lambda: Net(nnx.Rngs(0)))() 在一个程序里造好整个模型。）",
+    },
+    "in-trace": {
+        "en": "These operations are no part of it: they ran once, with the values of that moment "
+        "(as jax.ensure_compile_time_eval asks for), and it keeps what they gave as constants. "
+        "What may change has to be an argument.",
+        "zh": "这些运算不在它的程序里：它们只按当时的值算了一次（jax.ensure_compile_time_eval "
+        "就是这个意思），结果成了它的常数。会变的量要作为入参传进去。",
     },
     "one-program": {
         "en": "Look at it with seejax.see. A Python loop copies its body into the program at every "
@@ -224,7 +235,8 @@ def parts(program: Program, lang: str) -> list[str]:
 
 def title(advice: Advice, lang: str) -> str:
     times = "once" if advice.count == 1 else f"{advice.count} times"
-    return TITLES[advice.kind][lang].format(**advice._asdict(), times=times)
+    programs = "one program" if advice.count == 1 else f"{advice.count} programs"
+    return TITLES[advice.kind][lang].format(**advice._asdict(), times=times, programs=programs)
 
 
 def head(summary: Summary, lang: str) -> list[str]:
