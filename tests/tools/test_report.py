@@ -255,6 +255,7 @@ def test_what_runs_while_a_function_is_traced_is_told_from_what_becomes_part_of_
     line = next(n for n, text in enumerate(IN_TRACE.splitlines(), 1) if "# RAN" in text)
     assert advice.subject == "step" and advice.evidence[0].endswith(f"train.py:{line} (2)")
     assert "while `step` was traced, 2 programs ran" in done.stderr
+    assert "placement" not in {each.kind for each in made.advice}  # though they were not traced
 
 
 INNOCENT = (

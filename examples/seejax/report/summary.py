@@ -279,7 +279,7 @@ def advise(events: list[Event], made: list[Program], hits: int, misses: int) -> 
     eager = [
         p
         for p in made
-        if p.compiled and "trace" in p.seconds and not p.cause and p.stack and not p.within
+        if p.compiled and "trace" in p.seconds and not p.cause and p.stack
         if p.name not in {*NAMELESS, *(other.name for other in made if other.cause)}
     ]
     seconds = sum(program.total_s for program in eager)
@@ -326,7 +326,12 @@ def placed(made: list[Program]) -> list[Advice]:
     found = []
     by_name: dict[str, list[Program]] = defaultdict(list)
     for program in made:
-        if program.compiled and program.stack and "trace" not in program.seconds:
+        if (
+            program.compiled
+            and program.stack
+            and "trace" not in program.seconds
+            and not program.within
+        ):
             by_name[program.name].append(program)
     for name, each in by_name.items():
         seconds = sum(program.total_s for program in each)
