@@ -1,8 +1,10 @@
 """`python -m seejax.report`: its counts are counted another way, and the script stays as it is."""
 
+import html
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from processes import Process
-from seejax.report import Summary, summary
+from seejax.report import Summary, opening, summary
 from seejax.report.summary import read
 
 START = """
@@ -256,6 +258,73 @@ def test_what_runs_while_a_function_is_traced_is_told_from_what_becomes_part_of_
     assert advice.subject == "step" and advice.evidence[0].endswith(f"train.py:{line} (2)")
     assert "while `step` was traced, 2 programs ran" in done.stderr
     assert "placement" not in {each.kind for each in made.advice}  # though they were not traced
+
+
+OPENED = (
+    START
+    + """
+from functools import partial
+
+@partial(jax.jit, static_argnames="n")
+def step(params, x, *, n):
+    for _ in range(n):
+        x = jnp.tanh(x @ params["w"])
+    return x
+
+class Net:
+    @jax.jit
+    def hidden(x):
+        return jnp.sin(x) * 2 + 1 - jnp.cos(x)
+
+def main():
+    @jax.jit
+    def inner(x):
+        for _ in range(9):
+            x = x + 1
+        return x
+
+    inner(jnp.ones(3))                              # INNER
+    print(jax.jit(lambda x: x * 2 + x)(jnp.ones(3)))
+    step({"w": jnp.ones((3, 3))},
+         jnp.ones((5, 3)), n=8)
+    [Net][0].hidden(jnp.ones(3))
+
+if __name__ == "__main__":
+    @jax.jit
+    def late(x):
+        return x + 2
+
+    late(1.0)
+    main()
+"""
+)
+
+
+def test_largest_program_opens_with_what_the_report_says(tmp_path: Path) -> None:
+    done = report(tmp_path, OPENED)
+    assert done.returncode == 0, done.stderr
+    made = {program.name: program for program in found(tmp_path).programs}
+    typed = re.search(r"arguments\): `python (-m seejax.see .*)`", done.stderr)
+    assert typed, done.stderr
+    shown = run(tmp_path, [sys.executable, *shlex.split(typed[1]), "--text"])
+    assert f"step: {made['step'].equations} equations" in shown.stdout, shown
+    line = next(n for n, text in enumerate(OPENED.splitlines()) if "# INNER" in text)
+    written = re.search(r"no command can name it; .* before (\S+): `(.*)`", done.stderr)
+    assert written and written[1] == f"train.py:{line + 1}"
+    lines = OPENED.splitlines()
+    lines.insert(line, "    " + re.sub(r"(see\.trace.*)\.show\(\)", r"print(\1)", written[2]))
+    (tmp_path / "train.py").write_text("\n".join(lines))
+    assert f"inner: {made['inner'].equations} equations" in plain(tmp_path).stdout
+    assert made["<lambda>"].call == "jax.jit(lambda x: x * 2 + x), jnp.ones(3)"
+    assert made["hidden"].call == "" and "calls no jitted function by its name" in done.stderr
+    assert "seejax.see" in opening.command(made["step"], 1.0) and "--limit=400" in command(
+        made["step"], 100.0
+    )
+    assert (
+        made["late"].function == "late" and opening.command(made["late"], 1.0) == ""
+    )  # only as __main__
+    page = (tmp_path / "report-train" / "report.html").read_text("utf8")
+    assert html.escape(typed[1]) in page
 
 
 INNOCENT = (

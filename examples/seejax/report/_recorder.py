@@ -8,12 +8,15 @@ listeners are registered then. Each event is one line of JSON, written when it h
 kill loses none. Where it cannot be written the script goes on, and the file becomes read-only.
 """
 
+import ast
 import builtins
 import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import inspect
 import json
+import linecache
 import logging
 import os
 import re
@@ -102,7 +105,7 @@ class Recorder:
                 frame, more = sys._getframe(1), {}
                 with contextlib.suppress(Exception):
                     if kind == "lower":
-                        more = program(private, private.lowered(frame))
+                        more = program(private, private.lowered(frame)) | called(frame)
                     elif kind == "compile":
                         more = {"memory": private.compiled_memory(frame)}
                 name = str(about.get("fun_name", ""))
@@ -194,6 +197,95 @@ def lines(frame: FrameType | None) -> list[list[Any]]:
             found.append([file, frame.f_lineno, code.co_name])
         frame = frame.f_back
     return found[::-1]
+
+
+def called(frame: FrameType | None) -> dict[str, Any]:
+    """How the reader's innermost line calls what is made a program: `loss(w, x)`.
+
+    Returns:
+      {} unless a jitted function is called there. Else `call`: the function and its arguments, as
+        in the source; `function`: its name, "" if it is no global one; `arguments`: as
+        `python -m seejax.see` takes them, None if one cannot be written so.
+    """
+    inner = None
+    while frame and not readers(frame.f_code.co_filename):
+        frame, inner = frame.f_back, frame
+    if not frame or not inner:
+        return {}
+    with contextlib.suppress(Exception):  # a source that is not there, or has changed
+        node = ast.parse(source_of(frame), mode="eval").body
+        assert isinstance(node, ast.Call)
+        f = node.func
+        if isinstance(f, ast.Attribute) and f.attr in ("lower", "trace"):
+            f = f.value
+        jitted = found(f, frame)
+        if not hasattr(jitted, "lower") and not makes_jitted(f, frame):
+            return {}
+        name = ast.unparse(f)
+        given = [ast.unparse(each) for each in (*node.args, *node.keywords)]
+        arguments = None
+        with contextlib.suppress(TypeError):
+            named = inner.f_locals.get("kwargs", {}).items()
+            arguments = [written(value) for value in inner.f_locals["args"]]
+            arguments += [f"{key}={written(value)}" for key, value in named]
+        return {
+            "call": ", ".join([name, *given]),
+            "function": name if frame.f_globals.get(name, frame) is jitted else "",
+            "arguments": arguments,
+        }
+    return {}
+
+
+def source_of(frame: FrameType) -> str:
+    """The expression that the frame is at."""
+    positions = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+    line, end_line, column, end_column = map(int, positions)  # type: ignore[arg-type]
+    text = linecache.getlines(frame.f_code.co_filename)[line - 1 : end_line]
+    raw = [each.encode() for each in text]  # columns are in bytes
+    raw[-1] = raw[-1][:end_column]
+    raw[0] = raw[0][column:]
+    return b"".join(raw).decode()
+
+
+def found(f: ast.expr, frame: FrameType) -> Any:
+    """The value of a name, or of an attribute of one, without running code of the script."""
+    if isinstance(f, ast.Name):
+        return frame.f_locals.get(f.id, frame.f_globals.get(f.id))
+    if isinstance(f, ast.Attribute):
+        return inspect.getattr_static(found(f.value, frame), f.attr, None)
+    return None
+
+
+def makes_jitted(f: ast.expr, frame: FrameType) -> bool:
+    """Whether it is `jax.jit(loss)`, or that of another library."""
+    name = getattr(found(f.func, frame), "__name__", "") if isinstance(f, ast.Call) else ""
+    return name in ("jit", "pjit", "filter_jit")
+
+
+def written(value: Any) -> str:
+    """An argument as `python -m seejax.see` takes it.
+
+    >>> import numpy as np
+    >>> written({"w": np.ones((2, 3), "float32"), "rate": 0.1})
+    '{"w": float32[2,3], "rate": 0.1}'
+    >>> written(object())
+    Traceback (most recent call last):
+    TypeError: object
+    """
+    if type(value) is str:
+        return json.dumps(value)  # with double quotes, which shells take within single ones
+    if value is None or type(value) in (bool, int, float, complex):
+        return repr(value)
+    if type(value) is dict:
+        items = (f"{written(key)}: {written(item)}" for key, item in value.items())
+        return f"{{{', '.join(items)}}}"
+    if type(value) is list:
+        return f"[{', '.join(map(written, value))}]"
+    if type(value) is tuple:
+        return f"({''.join(f'{written(item)}, ' for item in value)})"
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{value.dtype}[{','.join(map(str, value.shape))}]"
+    raise TypeError(type(value).__name__)
 
 
 def readers(file: str) -> bool:

@@ -38,7 +38,9 @@ def page(summary: Summary, lang: str) -> str:
         if large := largest_programs(summary.programs):
             body.append(f"<h2>{WORDS['largest'][lang]}</h2>")
         for program in large:
-            seen = "".join(f"<div>{escape(part)}</div>" for part in parts(program, lang))
+            seen = "".join(
+                f"<div>{_code(part)}</div>" for part in parts(program, summary.wall_s, lang)
+            )
             body.append(f'<p><b class="p">{escape(program.name)}</b></p>{seen}')
         body.append(f"<h2>{WORDS['tree'][lang]}</h2>")
         root = tree(summary.programs)

@@ -25,7 +25,8 @@ LATE_S = 1.0  # how late a busy machine may note the end of a trace; an older ca
 WEAK = r"\{weak_type=\w+\}"
 SHARDING = r"\(\{.*?\}\)|@\w+"
 SEEN_NOT = "never seen function"
-UNKNOWN: dict[str, Any] = {"cached": False, "equations": 0, "lines": [], "memory": {}, "within": ""}
+UNKNOWN: dict[str, Any] = {"cached": False, "equations": 0, "lines": [], "memory": {}}
+UNKNOWN |= {"within": "", "call": "", "function": "", "arguments": None}
 
 
 class Program(NamedTuple):
@@ -44,6 +45,10 @@ class Program(NamedTuple):
         donated arguments, and what is temporary; {} if XLA does not say.
       within: the function that was being traced when this program was compiled, and so was run;
         "" if none was.
+      call: the function and its arguments as the last line of the stack has them, "step, w, x";
+        "" if that line calls no jitted function by itself.
+      function: its name if that is a global one, else "".
+      arguments: as `python -m seejax.see` takes them; None if one cannot be written so.
     """
 
     name: str
@@ -56,6 +61,9 @@ class Program(NamedTuple):
     lines: list[tuple[Line, int]]
     memory: dict[str, int]
     within: str
+    call: str
+    function: str
+    arguments: list[str] | None
 
     @property
     def total_s(self) -> float:
@@ -193,6 +201,8 @@ def programs(events: list[Event]) -> list[Program]:
         if kind == "lower":
             program["equations"] = event.get("equations", 0)
             program["lines"] = [((f, n, g), count) for f, n, g, count in event.get("lines", ())]
+            called = {"call", "function", "arguments"} & event.keys()
+            program |= {field: event[field] for field in called}
         if kind == "compile":
             program["cached"] = hit.pop(thread, False)
             program["memory"] = event.get("memory", {})

@@ -20,7 +20,10 @@ def text(summary: Summary, lang: str) -> str:
         if large := largest_programs(summary.programs):
             lines += ["", WORDS["largest"][lang]]
         for program in large:
-            lines += [f"- {program.name}", *(f"     {part}" for part in parts(program, lang))]
+            lines += [
+                f"- {program.name}",
+                *(f"     {part}" for part in parts(program, summary.wall_s, lang)),
+            ]
         lines += ["", WORDS["tree"][lang], *_tree(tree(summary.programs), lang)]
     return "\n".join(lines) + "\n"
 

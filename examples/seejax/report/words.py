@@ -1,6 +1,7 @@
 """What the report says, in both languages."""
 
-from seejax.report.summary import SEEN_NOT, Advice, Program, Summary, difference, near
+from seejax.report import opening
+from seejax.report.summary import SEEN_NOT, Advice, Program, Summary, difference, near, place
 from seejax.see._i18n import size as in_bytes
 
 NEW = {"en": "a function that JAX had not seen", "zh": "JAX 没有见过的函数"}
@@ -191,6 +192,20 @@ WORDS = {
         "en": ", of the results {taken} in donated arguments",
         "zh": "，结果里有 {taken} 直接写进捐赠的入参",
     },
+    "open": {
+        "en": "look at it (the script runs first, without its arguments): {}",
+        "zh": "打开来看（会先运行脚本，不带参数）：{}",
+    },
+    "write": {
+        "en": "no command can {}; to look at it, write before {}: {}",
+        "zh": "命令行{}；要看的话，在 {} 之前写：{}",
+    },
+    "name it": {"en": "name it", "zh": "叫不出它的名字"},
+    "give its arguments": {"en": "give its arguments", "zh": "写不出它的入参"},
+    "nameless": {
+        "en": "{} calls no jitted function by its name, and see.trace needs one",
+        "zh": "{} 没有直接用名字调用 jit 过的函数，see.trace 打不开它",
+    },
     "no-jax": {"en": "{argv} did not import JAX.", "zh": "{argv} 没有导入 JAX。"},
     "times": {"en": "{} times", "zh": "{} 次"},
 }
@@ -219,8 +234,8 @@ def equations(n: int, lang: str) -> str:
     return WORDS["one equation" if n == 1 else "equations"][lang].format(n)
 
 
-def parts(program: Program, lang: str) -> list[str]:
-    """What a large program is made of: its equations with their lines, its memory."""
+def parts(program: Program, wall_s: float, lang: str) -> list[str]:
+    """What a large program is made of: its equations, its memory; and how it is opened."""
     lines = [f"{near(file)}:{line} ({n})" for (file, line, _), n in program.lines[:3]]
     found = [equations(program.equations, lang)]
     if lines:
@@ -230,6 +245,14 @@ def parts(program: Program, lang: str) -> list[str]:
         found.append(WORDS["memory"][lang].format(**memory))
         if program.memory["taken"]:
             found[-1] += WORDS["taken"][lang].format(**memory)
+    where = place(program.stack)
+    if typed := opening.command(program, wall_s):
+        found.append(WORDS["open"][lang].format(f"`{typed}`"))
+    elif written := opening.line(program):
+        lacks = WORDS["give its arguments" if program.function else "name it"][lang]
+        found.append(WORDS["write"][lang].format(lacks, where, f"`{written}`"))
+    elif program.stack:
+        found.append(WORDS["nameless"][lang].format(where))
     return found
 
 
