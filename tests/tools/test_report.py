@@ -15,6 +15,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from processes import Process
+from seejax.lesson.processes import address
 from seejax.report import Summary, opening, summary
 from seejax.report.summary import read
 
@@ -317,12 +318,9 @@ def test_largest_program_opens_with_what_the_report_says(tmp_path: Path) -> None
     assert f"inner: {made['inner'].equations} equations" in plain(tmp_path).stdout
     assert made["<lambda>"].call == "jax.jit(lambda x: x * 2 + x), jnp.ones(3)"
     assert made["hidden"].call == "" and "calls no jitted function by its name" in done.stderr
-    assert "seejax.see" in opening.command(made["step"], 1.0) and "--limit=400" in command(
-        made["step"], 100.0
-    )
-    assert (
-        made["late"].function == "late" and opening.command(made["late"], 1.0) == ""
-    )  # only as __main__
+    assert "--limit=400" in opening.command(made["step"], 100.0)
+    assert made["late"].function == "late"  # only as __main__ it has this name
+    assert opening.command(made["late"], 1.0) == ""
     page = (tmp_path / "report-train" / "report.html").read_text("utf8")
     assert html.escape(typed[1]) in page
 
@@ -743,6 +741,72 @@ def test_page_shows_names_as_they_are_and_its_tree_opens(browser: Browser, tmp_p
         assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert not errors
     page.close()
+
+
+TWO = (
+    START
+    + """
+import os, time
+address, index, last = sys.argv[1:]
+jax.distributed.initialize(address, 2, int(index))
+
+@jax.jit
+def step(x):
+    return jnp.sin(x) @ x.T @ x
+
+for n in range(2, 4 + int(index)):
+    step(jnp.ones((n, 3)))
+open(f"traced-{index}", "w").close()
+while not all(os.path.exists(f"traced-{i}") for i in range(2)):
+    time.sleep(0.05)
+if last == "killed":
+    os.kill(os.getpid(), 9)                         # so that the other one has traced, too
+jax.distributed.shutdown()
+"""
+)
+
+
+@pytest.mark.parametrize("last", ["well", "killed"])
+def test_processes_of_one_run_have_one_report(last: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TWO)
+    old = tmp_path / "report-train" / "process-2"  # of a run with three
+    old.mkdir(parents=True)
+    ours = [sys.executable, "-m", "seejax.report", "--lang", "en", "train.py", address()]
+    env = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    both = [Process(*ours, index, last, cwd=tmp_path, env=env) for index in (0, 1)]
+    for process in both:
+        assert process.end()[0] == (0 if last == "well" else 128 + signal.SIGKILL)
+    folder = tmp_path / "report-train"
+    document = json.loads((folder / "process-1" / "report.json").read_text())
+    (old / "report.json").write_text(json.dumps({**document, "processes": 3, "started": 1.0}))
+    text = (folder / "report.txt").read_text()
+    for others in [], ["process-0", "process-1"]:
+        where = [folder / name for name in others] or [folder]
+        done = run(tmp_path, [*ours[:5], "--merge", *map(str, where)])
+        assert done.returncode == 0 and done.stdout.startswith(text), done
+    assert "2 processes\n" in text and "has left no report" not in text
+    assert re.search(r"^  `step` \(\d equations\): process 0: 2, process 1: 3$", text, re.M)
+    assert text.count("SIGKILL") == (2 if last == "killed" else 0)
+    compared = json.loads((tmp_path / "report-merged" / "report.json").read_text())["processes"]
+    assert [(each["process"], each["processes"]) for each in compared] == [(0, 2), (1, 2)]
+    page = (tmp_path / "report-merged" / "report.html").read_text("utf8")
+    links = re.findall(r'href="(.*?)"', page)
+    own = [(tmp_path / "report-merged" / link).read_text("utf8") for link in links]
+    assert ["This is process 0 of 2." in own[0], "This is process 1 of 2." in own[1]] == [True] * 2
+
+
+def test_processes_that_know_of_no_others_are_numbered_by_their_launcher(tmp_path: Path) -> None:
+    for index, said in ("1", "Process 0 has left no report"), ("0", "the same programs"):
+        report(tmp_path, "", env={"RANK": index, "WORLD_SIZE": "2"})
+        assert said in (tmp_path / "report-train" / "report.txt").read_text()
+
+
+@pytest.mark.parametrize("folders", [["empty"], ["none", "empty"]])
+def test_nothing_to_merge_is_one_sentence(folders: list[str], tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    done = run(tmp_path, [sys.executable, "-m", "seejax.report", "--merge", *folders])
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and not done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
 
 
 def event(kind: str, name: str, at: float, seconds: float) -> dict:

@@ -70,6 +70,7 @@ class Recorder:
         self.path = path
         self.works = True
         self.process = os.getpid()
+        self.process_of: Any = None  # tells which of several it is, until that is noted
         self.started = time.perf_counter()
         self.causes: Counter[str] = Counter()  # by the function that they are about
         self.explain = False  # whether the script itself wants to read why something is traced
@@ -92,6 +93,12 @@ class Recorder:
             with contextlib.suppress(OSError):
                 os.chmod(self.path, 0o444)  # which needs no room on the disk
 
+    def note_process(self) -> None:
+        """Note once which of several processes this is, as soon as it is known."""
+        if self.process_of and (found := self.process_of()):
+            self.process_of = None
+            self.note("process", index=found[0], count=found[1])
+
     def listen(self) -> None:
         """Register with JAX, which has just been imported."""
         import jax
@@ -99,10 +106,12 @@ class Recorder:
         private = None
         with contextlib.suppress(Exception):  # of a JAX that we do not know
             private = by_path(PRIVATE)
+            self.process_of = private.process
 
         def on_duration(event: str, duration_secs: float, **about: Any) -> None:
             if kind := KINDS.get(event):
                 frame, more = sys._getframe(1), {}
+                self.note_process()
                 with contextlib.suppress(Exception):
                     if kind == "lower":
                         more = program(private, private.lowered(frame)) | called(frame)
@@ -383,8 +392,10 @@ def main() -> None:
             run_file(path)
     except BaseException as error:
         by_exit = isinstance(error, SystemExit)  # how, its parent knows
+        recorder.note_process()
         recorder.note("end", error="" if by_exit else type(error).__name__)
         raise
+    recorder.note_process()
     recorder.note("end", error="")
 
 

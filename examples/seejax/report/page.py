@@ -20,41 +20,47 @@ summary { cursor: pointer }
 .s { font-variant-numeric: tabular-nums }
 .bar { display: inline-block; height: .7em; margin: 0 .5em; vertical-align: middle }
 .bar { background: var(--bar) }
+.wide { overflow-x: auto } th, td { padding: .2rem .8rem; text-align: right }
 .why { margin-left: 6rem } .why, .size { color: #777 }
 """
 
 
 def page(summary: Summary, lang: str) -> str:
     name = escape(" ".join(summary.argv))
-    body = [f"<h1>{name}</h1>", *(f"<p>{_code(line)}</p>" for line in head(summary, lang))]
+    body = [f"<h1>{name}</h1>", *(f"<p>{code_in(line)}</p>" for line in head(summary, lang))]
     if summary.version:
         body.append(f"<h2>{WORDS['first'][lang]}</h2>")
         items = []
         for advice in summary.advice:
             seen = "".join(f'<div class="p">{escape(each)}</div>' for each in advice.evidence)
             cure = escape(CURES[advice.kind][lang])
-            items.append(f"<li><b>{_code(title(advice, lang))}</b>{seen}<div>{cure}</div></li>")
+            items.append(f"<li><b>{code_in(title(advice, lang))}</b>{seen}<div>{cure}</div></li>")
         body.append(f"<ol>{''.join(items)}</ol>" if items else f"<p>{WORDS['nothing'][lang]}</p>")
         if large := largest_programs(summary.programs):
             body.append(f"<h2>{WORDS['largest'][lang]}</h2>")
         for program in large:
             seen = "".join(
-                f"<div>{_code(part)}</div>" for part in parts(program, summary.wall_s, lang)
+                f"<div>{code_in(part)}</div>" for part in parts(program, summary.wall_s, lang)
             )
             body.append(f'<p><b class="p">{escape(program.name)}</b></p>{seen}')
         body.append(f"<h2>{WORDS['tree'][lang]}</h2>")
         root = tree(summary.programs)
         body += _nodes(root, lang, root.total_s or 1.0)
+    return document(" ".join(summary.argv), "".join(body), lang)
+
+
+def document(name: str, body: str, lang: str) -> str:
+    """A whole page, of a name in plain text and a body in HTML."""
     return (
         f'<!doctype html><html lang="{lang}"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{name}</title><style>{STYLE}</style><body>{''.join(body)}</body></html>\n"
+        f"<title>{escape(name)}</title><style>{STYLE}</style><body>{body}</body></html>\n"
     )
 
 
-def _code(text: str) -> str:
+def code_in(text: str) -> str:
     """
-    >>> _code("`a<b>` runs")
+    >>> code_in("`a<b>` runs")
     '<code>a&lt;b&gt;</code> runs'
     """
     parts = escape(text).split("`")

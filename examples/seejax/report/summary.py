@@ -99,6 +99,8 @@ class Summary(NamedTuple):
       programs: in the order in which their making ended.
       advice: the largest first.
       hits, misses: of the cache on the disk.
+      process, processes: which of how many it was; 0 of 1 if JAX knows of no others.
+      started: in seconds since 1970.
     """
 
     argv: list[str]
@@ -111,6 +113,9 @@ class Summary(NamedTuple):
     advice: list[Advice]
     hits: int
     misses: int
+    process: int = 0
+    processes: int = 1
+    started: float = 0.0
 
     def seconds(self, phase: str) -> float:
         return sum(program.seconds.get(phase, 0.0) for program in self.programs)
@@ -416,6 +421,7 @@ def summary(events: list[Event]) -> Summary:
     """All that the report says, of the events of one process."""
     begin = next((event for event in events if event["kind"] == "begin"), {})
     version = next((event["version"] for event in events if event["kind"] == "jax"), "")
+    of = next((event for event in events if event["kind"] == "process"), {})
     end = next((event for event in events if event["kind"] == "end"), None)
     made = programs(events)
     why = causes(events)
@@ -431,4 +437,7 @@ def summary(events: list[Event]) -> Summary:
         advice=advise(events, made, count["hit"], count["miss"]),
         hits=count["hit"],
         misses=count["miss"],
+        process=of.get("index", 0),
+        processes=of.get("count", 1),
+        started=begin.get("time", 0.0),
     )

@@ -210,6 +210,31 @@ WORDS = {
     "times": {"en": "{} times", "zh": "{} 次"},
 }
 
+TOGETHER = {
+    "heading": {"en": "{}: {} processes", "zh": "{}：{} 个进程"},
+    "columns": {
+        "en": ("process", "seconds", "programs", "tracing", "lowering", "compiling", "ended"),
+        "zh": ("进程", "秒", "程序", "追踪", "lowering", "编译", "结束"),
+    },
+    "missing": {
+        "en": "Process {} has left no report, or has not ended.",
+        "zh": "进程 {} 没有留下报告，或者还没有结束。",
+    },
+    "alike": {
+        "en": "All of them compiled the same programs, equally often.",
+        "zh": "各个进程编译的程序相同，次数也相同。",
+    },
+    "different": {
+        "en": "They did not compile the same programs. What is computed over the devices of all "
+        "has to be called by all: else the others wait for ever.",
+        "zh": "各个进程编译的程序不一样。用到所有进程的设备的运算，每个进程都得调用，"
+        "不然其他进程会一直等下去。",
+    },
+    "count": {"en": "process {}: {}", "zh": "进程 {}：{} 次"},
+    "took": {"en": "process {}: {:.1f} s", "zh": "进程 {}：{:.1f} 秒"},
+    "one": {"en": "This is process {} of {}.", "zh": "这是 {1} 个进程里的进程 {0}。"},
+}
+
 
 def why(programs: list[Program], lang: str) -> list[str]:
     """Why programs of one name were traced: what JAX found different, each once."""
@@ -279,6 +304,8 @@ def head(summary: Summary, lang: str) -> list[str]:
         ]
         if summary.explaining_s >= 0.1:
             lines.append(WORDS["explaining"][lang].format(summary.explaining_s))
+    if summary.processes > 1:
+        lines.append(TOGETHER["one"][lang].format(summary.process, summary.processes))
     return [*lines, *_ending(summary, lang)]
 
 

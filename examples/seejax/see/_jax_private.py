@@ -25,7 +25,7 @@ from typing import Any
 
 import jax
 import jax.extend.core as jex_core
-from jax._src import config, core, mesh, monitoring
+from jax._src import config, core, distributed, mesh, monitoring
 from jax._src.interpreters import partial_eval
 
 
@@ -361,6 +361,15 @@ def compiled_memory(frame: FrameType | None) -> dict[str, int]:
         "taken": said.alias_size_in_bytes,
         "temporary": said.temp_size_in_bytes,
     }
+
+
+def process() -> tuple[int, int] | None:
+    """Which process of how many `jax.distributed` made of this one; None if of none.
+
+    `jax.process_index` would make JAX look for devices, before the script has said which.
+    """
+    state = distributed.global_state
+    return (state.process_id, state.num_processes) if state.num_processes > 1 else None
 
 
 def _nearby(frame: FrameType | None, name: str) -> Any:
