@@ -778,7 +778,9 @@ def test_processes_of_one_run_have_one_report(last: str, tmp_path: Path) -> None
         assert process.end()[0] == (0 if last == "well" else 128 + signal.SIGKILL)
     folder = tmp_path / "report-train"
     document = json.loads((folder / "process-1" / "report.json").read_text())
-    (old / "report.json").write_text(json.dumps({**document, "processes": 3, "started": 1.0}))
+    (old / "report.json").write_text(
+        json.dumps({**document, "process": 2, "processes": 3, "started": 1.0})
+    )
     text = (folder / "report.txt").read_text()
     for others in [], ["process-0", "process-1"]:
         where = [folder / name for name in others] or [folder]
@@ -786,6 +788,7 @@ def test_processes_of_one_run_have_one_report(last: str, tmp_path: Path) -> None
         assert done.returncode == 0 and done.stdout.startswith(text), done
     assert "2 processes\n" in text and "has left no report" not in text
     assert re.search(r"^  `step` \(\d equations\): process 0: 2, process 1: 3$", text, re.M)
+    assert "  `convert_element_type`" not in text  # once by each
     assert text.count("SIGKILL") == (2 if last == "killed" else 0)
     compared = json.loads((tmp_path / "report-merged" / "report.json").read_text())["processes"]
     assert [(each["process"], each["processes"]) for each in compared] == [(0, 2), (1, 2)]
@@ -796,7 +799,10 @@ def test_processes_of_one_run_have_one_report(last: str, tmp_path: Path) -> None
 
 
 def test_processes_that_know_of_no_others_are_numbered_by_their_launcher(tmp_path: Path) -> None:
-    for index, said in ("1", "Process 0 has left no report"), ("0", "the same programs"):
+    for index, said in (
+        ("1", "Process 0 has left no report"),
+        ("0", "All of them compiled the same"),
+    ):
         report(tmp_path, "", env={"RANK": index, "WORLD_SIZE": "2"})
         assert said in (tmp_path / "report-train" / "report.txt").read_text()
 
