@@ -349,7 +349,7 @@ def lowered(frame: FrameType | None) -> Any:
 def compiled_memory(frame: FrameType | None) -> dict[str, int]:
     """Bytes of the program that was compiled, on each device; {} if XLA does not say.
 
-    Public are they with `Compiled.memory_analysis()` alone, which takes a compilation of its own.
+    They are public in `Compiled.memory_analysis()` alone, which takes a compilation of its own.
     """
     executable = _nearby(frame, "xla_executable")
     said = executable and executable.get_compiled_memory_stats()
