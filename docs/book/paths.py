@@ -42,10 +42,11 @@ PAGE_ENV = {
     "PYTHONHASHSEED": "0",
 }
 STYLE = ROOT / "examples" / "seejax" / "see" / "figures.mplstyle"  # of every figure
-PLACES_ENV = {  # where these lie, and how many cores there are, changes no output
+PLACES_ENV = {  # where these lie, and how many threads there are, changes no output
     "TFDS_DATA_DIR": str(BUILD / "tensorflow_datasets"),
     "MATPLOTLIBRC": str(STYLE),
-    "LOKY_MAX_CPU_COUNT": str(os.cpu_count()),  # scikit-learn warns where it cannot count them
+    # scikit-learn counts cores if nobody says how many threads it may have, and warns if it cannot.
+    "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(os.cpu_count())),
 }
 
 

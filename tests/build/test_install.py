@@ -1,6 +1,7 @@
 """What a browser needs of the machine: installed by the set-up, once; where it cannot be, told."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -104,3 +105,15 @@ def test_a_command_without_chromium_says_what_to_do(
     assert offline.main() == 1
     said = capsys.readouterr().err
     assert said.startswith("\nThere is no font for Chinese and no Chromium here. On Debian `make ")
+
+
+def test_scikit_learn_says_nothing_where_cores_cannot_be_counted(tmp_path: Path) -> None:
+    """It asks lscpu, which needs /sys. What a cell writes to stderr would end the build."""
+    put(tmp_path / "lscpu", "exit 1")
+    code = """
+from sklearn.neighbors import KNeighborsClassifier
+points = [[0.0], [1.0], [2.0]] * 50
+print(KNeighborsClassifier(1, algorithm="brute").fit(points, [0, 1, 2] * 50).predict([[1.9]]))"""
+    env = os.environ | paths.PLACES_ENV | {"PATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[2]\n", "")

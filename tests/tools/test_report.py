@@ -862,3 +862,20 @@ def test_a_trace_has_the_cause_that_came_in_it_without_its_seconds() -> None:
     assert inner.seconds == {"trace": 0.5}  # JAX spoke half a second after it had begun
     assert outer.seconds == {"trace": 5.0}  # 7, less 1 of the inner one and 1 for the words
     assert found.explaining_s == 1.5
+
+
+def made(name: str, at: float, seconds: float) -> list[dict]:
+    return [
+        event("trace", name, at, seconds),
+        event("lower", f"jit({name})", at + seconds, seconds),
+        event("compile", f"jit({name})", at + 2 * seconds, seconds),
+    ]
+
+
+def test_one_long_program_is_not_named_beside_what_makes_it_again() -> None:
+    """Else the first sentence of a report would depend on how busy the machine was."""
+    once = summary(made("step", 3.0, 3.0)).advice
+    again = [*made("step", 3.0, 3.0), cause("step", 19.5), *made("step", 20.0, 1.0)]
+    assert [(a.kind, a.subject) for a in once] == [("one-program", "step")]
+    assert "one-program" not in {a.kind for a in summary(again).advice}
+    assert "step" in {a.subject for a in summary(again).advice}

@@ -300,9 +300,10 @@ def advise(events: list[Event], made: list[Program], hits: int, misses: int) -> 
     seconds = sum(program.total_s for program in eager)
     if len(eager) > 2 and seconds >= max(SHORT_S, total / 20):
         found.append(Advice("eager", seconds, "", "", len(eager), sites(eager)))
+    named = {advice.subject for advice in found}
     for program in made:
         first = not program.cause or SEEN_NOT in program.cause
-        if first and program.total_s > max(1.0, total / 4):
+        if first and program.name not in named and program.total_s > max(1.0, total / 4):
             parts = [f"{phase} {s:.2f} s" for phase, s in program.seconds.items()]
             where = place(program.stack)
             found.append(Advice("one-program", program.total_s, program.name, where, 1, parts))
