@@ -26,7 +26,7 @@ SITE = BUILD / "html"
 REPORTS = BUILD / "audit"
 LIGHTHOUSE = "lighthouse@12"  # the newest that runs on Node 20
 AFDOCS = "afdocs@0.22"
-LIMIT_S = 180  # a page
+LIMIT_S = 180  # a page, and afdocs, which has 10 s more for each
 CATEGORIES = ("performance", "accessibility", "best-practices", "seo")
 FLAGS = "--headless=new --no-sandbox --disable-gpu --disable-background-networking"
 STOCK = f"""\
@@ -129,7 +129,8 @@ def refused_by_afdocs(address: str, language: str, chosen: list[Path]) -> Iterat
     command = ["npx", "--yes", "--loglevel=error", AFDOCS, "check", f"{address}/{language}/"]
     command += [f"--urls={','.join(urls)}", "--quiet", "--format=json"]
     command += [f"--skip-checks={','.join(NOT_ASKED)}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    limit_s = LIMIT_S + 10 * len(urls)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
     try:
         results = json.loads(done.stdout)["results"]
     except (ValueError, LookupError):

@@ -420,7 +420,7 @@ def kind_of(cause: str) -> str:
 
 def summary(events: list[Event]) -> Summary:
     """All that the report says, of the events of one process."""
-    begin = next((event for event in events if event["kind"] == "begin"), {})
+    begin: Event = next((event for event in events if event["kind"] == "begin"), {})
     version = next((event["version"] for event in events if event["kind"] == "jax"), "")
     of = next((event for event in events if event["kind"] == "process"), {})
     end = next((event for event in events if event["kind"] == "end"), None)

@@ -63,21 +63,21 @@ def load(file: Path) -> Summary | None:
         found = json.loads(file.read_text("utf8"))
         programs = [Program(**each) for each in found["programs"]]
         advice = [Advice(**each) for each in found["advice"]]
-        return Summary(**{**found, "programs": programs, "advice": advice})
+        return Summary(**found)._replace(programs=programs, advice=advice)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def different(each: list[Summary]) -> list[tuple[str, int, list[int]]]:
     """Programs that were not compiled equally often: what took longest comes first."""
-    seconds: Counter[tuple[str, int]] = Counter()
+    seconds: dict[tuple[str, int], float] = defaultdict(float)
     counts: list[Counter[tuple[str, int]]] = [Counter() for _ in each]
     for count, summary in zip(counts, each, strict=True):
         for program in summary.programs:
             if program.compiled:
                 count[program.name, program.equations] += 1
                 seconds[program.name, program.equations] += program.total_s
-    keys = [key for key, _ in seconds.most_common()]
+    keys = sorted(seconds, key=lambda key: -seconds[key])
     by_key = [(*key, [count[key] for count in counts]) for key in keys]
     return [line for line in by_key if len(set(line[2])) > 1]
 
