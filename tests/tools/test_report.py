@@ -879,3 +879,12 @@ def test_one_long_program_is_not_named_beside_what_makes_it_again() -> None:
     assert [(a.kind, a.subject) for a in once] == [("one-program", "step")]
     assert "one-program" not in {a.kind for a in summary(again).advice}
     assert "step" in {a.subject for a in summary(again).advice}
+
+
+def test_a_program_without_a_trace_is_made_again_only_if_it_was_made_before() -> None:
+    once = made("add", 3.0, 1.0)[1:]
+    again = [*once, *made("add", 9.0, 1.0)[1:]]
+    placed = [
+        [a.subject for a in summary(e).advice if a.kind == "placement"] for e in (once, again)
+    ]
+    assert placed == [[], ["add"]]

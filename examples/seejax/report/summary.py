@@ -341,14 +341,13 @@ def placed(made: list[Program]) -> list[Advice]:
     """Functions that were compiled again without a trace: for another device, or another split."""
     found = []
     by_name: dict[str, list[Program]] = defaultdict(list)
+    before: set[str] = set()  # what JAX traced for another function may have no trace of its own
     for program in made:
-        if (
-            program.compiled
-            and program.stack
-            and "trace" not in program.seconds
-            and not program.within
-        ):
+        again = program.compiled and "trace" not in program.seconds and program.name in before
+        if again and program.stack and not program.within:
             by_name[program.name].append(program)
+        if program.compiled:
+            before.add(program.name)
     for name, each in by_name.items():
         seconds = sum(program.total_s for program in each)
         if seconds >= SHORT_S:
